@@ -62,6 +62,7 @@ format: $(VENV)/dev.stamp  ## format the code
 	@$(BIN)/ruff format .
 
 slow: $(VENV)/dev.stamp  ## run the long tests: model references, real processes, the page in a browser
+	@$(BIN)/python -m tests.cases.chat_templates || true
 	@$(BIN)/python -m scripts.suites $@
 
 docs: $(VENV)/docs.stamp  ## build the documentation into build/site (downloads up to 162 MB once)

@@ -127,6 +127,23 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
 
+Hint = Literal["language", "prompt", "keywords"]
+
+
+class SpeechHints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the client knows about the speech. A recogniser uses the kinds in its ``Facets.hints``, and no others."""
+
+    languages: tuple[str, ...] = ()
+    """Languages that the user may speak, as BCP 47; the most likely one first. Empty: unknown."""
+    prompt: str = ""
+    """Text in the style of the transcript."""
+    keywords: tuple[str, ...] = ()
+    """Words or phrases that are likely to occur, such as names."""
+
+
+NO_HINTS = SpeechHints()
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for one answer."""
 
@@ -141,6 +158,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether the user's turn, or the rest of it, arrives as Speech on the ``inputs`` of ``Engine.open``."""
     camera: bool = False
     """Whether frames of the user's camera arrive together with that speech."""
+    hints: SpeechHints = NO_HINTS
+    """Hints for the speech recogniser."""
     wants: frozenset[Want] = ANSWER
     """The parts of the answer to make. Stages that contribute to none of them are skipped."""
     say: str | None = None
@@ -300,6 +319,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Set by a speech recogniser that only understands the requests of one thinker's model: the name of that model."""
     reduces_noise: bool = False
     """Whether this speech recogniser reduces noise itself. It recognises denoised audio less well."""
+    hints: frozenset[Hint] = frozenset()
+    """The kinds of ``Request.hints`` that this speech recogniser uses."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -395,6 +416,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Languages that it understands, as BCP 47."""
     reduces_noise: bool = False
     """Whether its speech recogniser reduces noise itself."""
+    hints: frozenset[Hint] = frozenset()
+    """The kinds of ``Request.hints`` that its speech recogniser uses."""
     abilities: frozenset[Ability] = frozenset()
     """Its inputs (text, audio, pictures, video) and outputs (tools, speech)."""
     frame_s: float = 0.08

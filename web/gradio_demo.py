@@ -69,6 +69,7 @@ def mount(app: FastAPI, service: Service) -> None:
 
     app.add_middleware(_AtHome)
     app.add_api_route("/favicon.ico", _icon, include_in_schema=False)
+    app.add_api_route(PATH, _demo, include_in_schema=False)
     gradio.mount_gradio_app(
         app,
         _page(gradio, service.described),
@@ -81,6 +82,10 @@ def mount(app: FastAPI, service: Service) -> None:
         max_file_size="20mb",
         css="#voice-client .html-container { padding: 0; }",  # its own frame is enough
     )
+
+
+async def _demo() -> RedirectResponse:
+    return RedirectResponse(f"{PATH}/")
 
 
 async def _icon() -> RedirectResponse:
@@ -154,7 +159,7 @@ def main(
     """Serve a model with the Gradio demo at /gradio, beside the page at /."""
     with cli_errors():
         spec = with_server(deployment(config), {"host": host, "port": port, "https": https})
-        run_server(spec, mount)
+        run_server(spec, mount, also=f"{PATH}/")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ SAFE = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
-    "permissions-policy": "microphone=(self), camera=(self), display-capture=(), geolocation=(), payment=(), usb=()",
+    "permissions-policy": (
+        "microphone=(self), camera=(self), display-capture=(self), geolocation=(), payment=(), usb=()"
+    ),
     "cross-origin-opener-policy": "same-origin",
 }
 """Default headers. A route may set other values."""

@@ -20,17 +20,21 @@ from app.settings import Settings, settings_of
 from engine import EngineSpec, ModelInfo
 
 
-def run_server(spec: EngineSpec, extend: Extend = no_more, options: Mapping[str, str] | None = None) -> None:
+def run_server(
+    spec: EngineSpec, extend: Extend = no_more, options: Mapping[str, str] | None = None, also: str = ""
+) -> None:
     """Serve until a signal. ``extend`` may add routes. Raises EngineError, also if the port is in use.
 
     ``options`` names the deployment's parts, if the command line chose some: the start prints a command with all of
-    them.
+    them. ``also`` is the path of an added page, which the start prints.
     """
     settings = settings_of(spec.server)
 
     def announce(url: str, model: ModelInfo, certificate: Certificate | None) -> None:
         for line in (*announcement(url, settings, certificate, list(addresses())), *about(model, options or {})):
             terminal.say(line)
+        if also:
+            terminal.say(f"The demo is at {url}{also}")
 
     serve(spec, announce, extend)
 

@@ -90,6 +90,8 @@ class _Files(StaticFiles):
         response = super().file_response(full_path, stat_result, scope, status_code)
         if not isinstance(response, FileResponse):
             return response  # 304 Not Modified
+        if str(full_path).endswith(".js"):
+            response.headers["access-control-allow-origin"] = "*"  # other pages import the library
         content = _content(str(full_path), stat_result.st_mtime_ns)
         del response.headers["accept-ranges"]
         return Response(content, status_code, response.headers, response.media_type)

@@ -261,7 +261,8 @@ class Session:
             case turn_events.TurnResumed():
                 self._responses.preparation.discard_speculation()
             case turn_events.TurnStopped(utterance, end_ms):
-                self._emit(server_events.SpeechStoppedEvent(utterance.item_id, end_ms, utterance.over_probability))
+                over, silence_ms = utterance.over_probability, utterance.silence_ms
+                self._emit(server_events.SpeechStoppedEvent(utterance.item_id, end_ms, over, silence_ms))
                 self._commit(utterance, self._options.auto_responds)
             case turn_events.IdleTimedOut(utterance, start_ms, end_ms):
                 self._emit(server_events.TimeoutTriggeredEvent(utterance.item_id, start_ms, end_ms))

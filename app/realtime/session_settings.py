@@ -11,6 +11,7 @@ from app.realtime.conversation import check_settings, functions_only
 from app.realtime.input import noise_suppression_available
 from app.realtime.protocol import SessionOptions, Transcription, listed, name_of, server_events, session_options
 from app.realtime.session_context import SessionContext
+from app.realtime.speech_hints import ignored_hints, without_ignored_hints
 from app.telemetry import log
 from engine import ModelInfo
 
@@ -54,7 +55,8 @@ def session_view(
     }
     if resume_token is not None:
         loaded["resume_token"] = resume_token
-    return server_events.SessionView(id, expires_at_s, options, loaded, tool_servers)
+    shown = without_ignored_hints(options, model)
+    return server_events.SessionView(id, expires_at_s, shown, loaded, tool_servers)
 
 
 def log_opening(context: SessionContext, session_id: str, options: SessionOptions) -> None:
@@ -74,5 +76,7 @@ def log_mapped(context: SessionContext, session_id: str, options: SessionOptions
     ears = options.audio.input.transcription
     if ears is not None and ears.model not in (None, model.name):
         log("session.transcription_mapped", session=session_id, asked=ears.model[:200], loaded=model.name)
+    if ignored := ignored_hints(options, model):
+        log("session.hints_ignored", session=session_id, fields=listed(ignored), model=model.name)
     if voice not in model.voice_ids:
         log("session.voice_mapped", session=session_id, asked=voice[:200], loaded=context.voice(voice))

@@ -49,7 +49,7 @@ EXTENSIONS = {
     "ConversationItemTruncatedEvent": {"parley"},
     "InputAudioBufferSpeechStoppedEvent": {"parley"},
     "ServerVad": {"backchannel_ms"},
-    "SemanticVad": {"end_of_turn", "backchannel_ms"},
+    "SemanticVad": {"end_of_turn", "backchannel_ms", "target_cuts"},
 }
 """The fields that openai's types of Realtime lack. OpenAI's server sends a session's first three, and clients read
 them; ``parley`` is ours. Where a client counts the events, each has ``parley`` beside what it is."""

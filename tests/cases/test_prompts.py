@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core import Message, Request, TextPart, ToolCallPart, ToolResultPart
+from engine.core import Message, Request, TextPart
 from engine.worker.llm.messages import TAKEN, beginning_of, begins
 from tests.app.rig import Client, LoudnessVad, running, talking
+from tests.cases.conversations import CALL, RESULT, SHAPES, assistant, system, user
 from tests.engine.worker.llm.scripted import Connection, Reply, Scripted, answer, call, delta, scripted, stream, words
-from tests.engine.worker.llm.test_messages import CALL, RESULT, assistant, body, options, system, user
+from tests.engine.worker.llm.test_messages import body, options
 from tests.engine.worker.stages.llm.test_openai import spec
 
-RESULTS = (RESULT, Message("tool", (ToolResultPart("c2", "done, too"),)))
 PART = st.one_of(st.sampled_from(["", " ", "a", "b"]).map(TextPart), st.just(CALL))
 MESSAGES = st.lists(
     st.one_of(
@@ -27,47 +27,6 @@ MESSAGES = st.lists(
     ),
     max_size=8,
 )
-
-SHAPES: dict[str, tuple[Message, ...]] = {
-    "a question": (system("Be brief."), user("Hi.")),
-    "no instructions": (user("Hi."),),
-    "a greeting that is asked for": (system("Greet the caller."),),
-    "a greeting that was said": (system("Be brief."), assistant("Bicycle shop, good day."), user("Hi.")),
-    "an answer again": (user("Hi."), assistant("Hello.")),
-    "a greeting, and again": (system("Be brief."), assistant("Good day.")),
-    "several turns": (user("Hi."), assistant("Hello."), user("How are you?"), assistant("Fine."), user("Good.")),
-    "two messages in a row": (
-        user("Hi."),
-        user("Are you there?"),
-        assistant("Yes."),
-        assistant("I am."),
-        user("Good."),
-    ),
-    "instructions in between": (user("Hi."), assistant("Hello."), system("Be formal."), user("And now?")),
-    "an empty answer": (user("Hi."), assistant(""), user("Are you there?"), assistant(" \n"), user("Hello?")),
-    "an empty turn": (user(""), assistant("I did not hear you."), user(" ")),
-    "a tool's result": (user("Set a timer."), assistant(CALL), RESULT),
-    "a tool's result and its answer": (user("Set a timer."), assistant(CALL), RESULT, assistant("Set."), user("Good.")),
-    "a turn after a tool's result": (user("Set a timer."), assistant(CALL), RESULT, user("And the lights?")),
-    "a call of the first answer": (system("Look up the caller."), assistant(CALL), RESULT),
-    "words before a call": (user("Set a timer."), assistant("One moment.", CALL), RESULT, user("Quick!")),
-    "a call without a result": (
-        user("Set a timer."),
-        assistant(CALL),
-        user("Leave it."),
-        assistant("Fine."),
-        user("Hm."),
-    ),
-    "a result without a call": (RESULT, user("Hi."), RESULT, assistant("Hello."), user("Good.")),
-    "two calls at once": (
-        user("Set two."),
-        assistant(CALL, ToolCallPart("timer", "{}", "c2")),
-        *RESULTS,
-        user("Good."),
-    ),
-    "nothing": (),
-}
-"""Conversations as sessions really have them."""
 
 CONTEXT = 4096
 ORDER = {"type": "function", "name": "order", "description": "Order it.", "parameters": {"type": "object"}}

@@ -84,10 +84,10 @@ async def test_stop_ends_the_answer_of_a_call(page: Page) -> None:
 
 async def test_another_microphone_and_a_camera_join_a_call(page: Page) -> None:
     await page.start()
-    await page.do("click", "#open-settings")
-    await page.do("selectOption", "#microphones", "second")
+    await page.do("click", "#open-microphones")
+    await page.do("check", "#microphones [value=second]")
     await page.until("opened.length === 2 && opened[0].readyState === 'ended'")
-    await page.do("click", "#settings button.strong")
+    await page.do("press", "Escape", on="page.keyboard")
     await page.do("click", "#camera")
     await page.until("document.querySelector('#preview video')?.videoWidth > 0")
     await page.value("speak(0.8)")
@@ -175,6 +175,7 @@ async def test_the_doctor_calls(server: Running, browser: Chromium) -> None:
     async with browser.page() as page:
         await page.open(server.http)
         await page.do("click", "#open-settings")
+        await page.do("click", "#tab-connection")
         await page.do("click", "#open-doctor")
         await page.until("document.querySelectorAll('#steps [data-found=good]').length === 6")
         await page.shows("#steps", "A call opens in")

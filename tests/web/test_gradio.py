@@ -207,6 +207,7 @@ async def test_its_table_and_its_words_are_those_of_the_pipeline_that_is_served(
     mount(app, Service(spec))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
         laid_out = (await http.get("http://localhost/gradio/config")).json()["components"]
+        assert (await http.get("http://localhost/gradio")).headers["location"] == "/gradio/"
     [table] = [one["props"] for one in laid_out if one["type"] == "dataframe"]
     names = ["turn", "after", "first sound", "silence that ended the turn", "waiting", "hearing", "reading"]
     assert table["headers"] == [*names, "first words", "speech codes", "codes to sound", "packing"]

@@ -39,7 +39,6 @@ async def a_conversation(page: Page) -> None:
     """Something of everything that the page can show."""
     await page.ask("say: a first answer, and then a failure")
     await page.shows("#bars", "Reading the prompt")
-    await page.do("click", "#timing summary")
     await page.ask("fail")
     await page.shows("#notice", "The answer failed")
 
@@ -76,26 +75,27 @@ async def test_on_a_phone_nothing_covers_the_words_or_squeezes_the_log(server: R
         await page.until("document.querySelector('#preview video')?.videoWidth > 0")
         await a_conversation(page)
         edge = "document.querySelector('%s').getBoundingClientRect().%s"
-        assert await page.value(edge % ("#preview", "bottom")) <= await page.value(edge % ("#scroll", "top"))
-        await page.do("click", "#timing summary")
-        await page.do("click", "#open-log")
+        assert await page.value(edge % ("#preview", "top")) >= await page.value(edge % ("#scroll", "bottom"))
+        await page.do("click", "#open-inspector")
+        await page.do("click", "#tab-events")
         assert await page.value(edge % ("#events", "height")) > 200
-        assert await page.value(edge % ("#log", "bottom")) == await page.value(edge % ("main", "bottom"))
+        assert await page.value(edge % ("#inspector", "bottom")) == await page.value(edge % ("main", "bottom"))
 
 
 async def test_on_a_phone_the_examples_leave_the_answer_in_sight(server: Running, browser: Chromium) -> None:
-    """A model may have as many as nano has: below an answer they are one line, that one shifts sideways."""
+    """A model may have as many as nano has: they are one line that scrolls sideways, and none below an answer."""
     async with browser.page(**{**PHONE, "viewport": {"width": 390, "height": 844}}) as page:
         await page.open(server.http)
         await page.shows("#examples", "say:")
         await page.value(
-            "(() => { const box = document.querySelector('.examples'), one = box.firstElementChild;"
+            "(() => { const box = document.getElementById('examples'), one = box.firstElementChild;"
             " for (let n = 0; n < 8; n++) box.append(one.cloneNode(true)); })()"
         )
+        assert await page.value("document.getElementById('examples').offsetHeight") < 60
         await page.ask("say: an answer that is to be read")
         await page.shows("#captions .answer", "read")
         await page.state("ready")
-        await page.until("document.getElementById('examples').checkVisibility()")
+        await page.until("!document.getElementById('examples').checkVisibility()")
         edge = "document.querySelector('%s').getBoundingClientRect().%s"
         await page.until(f"{edge % ('#captions .answer', 'top')} >= {edge % ('#scroll', 'top')}")
         assert await page.value(edge % ("#captions .answer", "bottom")) <= await page.value(
@@ -106,13 +106,38 @@ async def test_on_a_phone_the_examples_leave_the_answer_in_sight(server: Running
 
 async def test_nothing_jumps_while_a_conversation_goes_on(page: Page) -> None:
     where = "document.getElementById(id).getBoundingClientRect()"
-    places = f"['talk', 'mute', 'ask', 'timing'].map((id) => [{where}.x, {where}.y])"
+    places = f"['talk', 'ask', 'question', 'open-inspector'].map((id) => [{where}.x, {where}.y])"
     before = await page.value(places)
     await page.ask("long 60")
     await page.state("speaking")
     assert await page.value(places) == before
-    await page.do("click", "#timing summary")
-    assert await page.value(places) == before
+
+
+BOXES = """[...document.querySelectorAll("#captions p, .meta, .stage, #state, #hint, #orb, #ask, #ask button")]
+  .filter((one) => one.checkVisibility() && !["send", "stop"].includes(one.id))
+  .map((one) => [one.id || one.className || one.tagName, one.getBoundingClientRect().toJSON()])
+  .map(([name, { x, y, height }]) => [name, x, y, height])"""
+
+
+async def test_nothing_moves_while_an_answer_is_spoken_or_after_it(server: Running, browser: Chromium) -> None:
+    """The words to come have their places, and what appears below an answer has its own."""
+    for width, height in ((1440, 900), (390, 844)):
+        async with browser.page(viewport={"width": width, "height": height}) as page:
+            await page.open(server.http)
+            await page.ask("say: the first answer")
+            await page.state("ready")
+            words = " ".join(f"word{n}" for n in range(40))
+            await page.ask(f"say: {words}")
+            await page.until("document.querySelectorAll('#captions .answer').length === 2")
+            await page.until(
+                "document.querySelector('#captions .answer:last-child .next')?.textContent.includes('word39')"
+            )
+            await page.until("document.querySelector('#captions .answer:last-child .now') !== null")
+            during = await page.value(BOXES)
+            await page.state("ready")
+            await page.until("document.querySelector('.answer:last-child .meta button').checkVisibility()")
+            assert await page.value(BOXES) == during
+            assert await page.value("document.querySelectorAll('#captions .now, #captions .next').length") == 0
 
 
 async def test_who_wants_no_motion_sees_none(server: Running, browser: Chromium) -> None:
@@ -154,12 +179,14 @@ async def test_the_keyboard_is_enough(page: Page) -> None:
     await page.state("ready")
     await page.do("focus", "#open-menu")
     focused = []
-    for _ in range(8):
+    for _ in range(12):
         await page.do("press", "Tab", on="page.keyboard")
         focused.append(await page.value("document.activeElement.id || document.activeElement.textContent.trim()"))
         assert await page.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    assert focused[:5] == ["open-log", "open-settings", "talk", "camera", "end"]  # Mute and Stop have nothing to do
-    assert focused[6:] == ["scroll", "say: one two three"]
+    assert focused[0] == "scroll"
+    assert focused[2] == "Copy"  # below the answer, after its sound
+    assert focused[3:8] == ["talk", "open-microphones", "camera", "open-cameras", "screen"]
+    assert focused[8:] == ["question", "picture", "send", "end"]  # Stop has nothing to do
     await page.do("focus", "#open-settings")
     await page.do("press", "Enter", on="page.keyboard")
     await page.until("document.getElementById('settings').open")

@@ -29,6 +29,13 @@ window.WebSocket = class extends WebSocket {
   }
 };
 """
+SEEN = """addEventListener("DOMContentLoaded", () => {
+  const state = document.getElementById("state");
+  window.seen = new Set([state.dataset.state]);
+  new MutationObserver(() => window.seen.add(state.dataset.state)).observe(state, { attributes: true });
+})"""
+"""Every state that the page was in."""
+
 PASTE = """(async () => {
   const canvas = Object.assign(document.createElement("canvas"), { width: 40, height: 30 });
   const data = new DataTransfer();
@@ -41,7 +48,7 @@ IN_LINE = '\'{"type": "parley.queue.updated", "position": 3}\''
 # The texts that lie over another one: what of each can be seen (not scrolled or clipped away, nothing opaque above it),
 # the middle of its lines, so that two lines of one paragraph are apart. A field is a text from edge to edge.
 OVERLAPS = """(() => {
-  const top = document.querySelector("dialog[open]") ?? document.body;
+  const top = document.querySelector("dialog[open], :popover-open") ?? document.body;
   const clipped = (box, node) => {
     let { left, top, right, bottom } = box;
     for (let one = node; one && one !== document.documentElement; one = one.parentElement) {
@@ -95,7 +102,7 @@ OVERLAPS = """(() => {
 })()"""
 
 # What opens beside the orb and reaches beyond the window.
-BEYOND = """[...document.querySelectorAll("#preview, .sheet")].filter((one) => {
+BEYOND = """[...document.querySelectorAll("#preview, .sheet, dialog, #ask")].filter((one) => {
   const { top, bottom } = one.getBoundingClientRect();
   return one.checkVisibility() && (top < 0 || bottom > innerHeight);
 }).map((one) => one.id || one.className)"""
@@ -114,8 +121,8 @@ PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 640}, "isMobile": 
 SIZES = [(320, 568), (360, 640), (640, 360), (640, 400), (720, 450), (844, 390), (1280, 800)]
 
 
-async def states(page: Page, url: str) -> AsyncGenerator[str]:
-    """Lead a page through its states; the name of each while it holds."""
+async def conversation_states(page: Page, url: str) -> AsyncGenerator[str]:
+    """Lead a page through the states of a conversation; the name of each while it holds."""
     await page.before(STALL)
     await page.open(url)
     await page.shows("#examples", "say:")
@@ -130,10 +137,10 @@ async def states(page: Page, url: str) -> AsyncGenerator[str]:
     await page.value("void (window.stall = false)")
     await page.start()
     yield "listening"
-    await page.do("click", "#mute")
+    await page.do("click", "#talk")
     await page.state("muted")
     yield "muted"
-    await page.do("click", "#mute")
+    await page.do("click", "#talk")
     await page.value("speak(1.0)")
     await page.state("hearing")
     yield "hearing"
@@ -149,12 +156,6 @@ async def states(page: Page, url: str) -> AsyncGenerator[str]:
     await page.until("document.querySelector('#attached').checkVisibility()")
     yield "a picture attached"
     await page.do("click", "#detach")
-    await page.ask("say: where did the time go")
-    await page.shows("#bars", "Reading the prompt")
-    await page.state("ready")
-    await page.do("click", "#timing summary")
-    yield "timing open"
-    await page.do("click", "#timing summary")
     await page.ask("fail")
     await page.shows("#notice", "The answer failed")
     yield "error"
@@ -169,25 +170,47 @@ async def states(page: Page, url: str) -> AsyncGenerator[str]:
     await page.value("void (window.deaf = window.stall = false)")
     await page.do("click", "#end")
     await page.state("idle")
-    await page.do("click", "#open-menu")
-    yield "menu open"
-    await page.do("press", "Escape", on="page.keyboard")
-    await page.do("click", "#open-log")
-    yield "log open"
-    await page.do("click", "#open-log")
+    yield "idle, with words"
+
+
+async def opened_states(page: Page, url: str) -> AsyncGenerator[str]:
+    """Open each panel, menu and dialog; the name of each while it is open."""
+    await page.open(url)
+    await page.ask('tool set_timer {"minutes": 10}')
+    await page.shows("#captions .answer", "The tool says")
+    await page.state("ready")
+    for panel in ("timing", "events", "tools", "session"):
+        await page.value("document.getElementById('inspector').hidden && document.getElementById('latency').click()")
+        await page.do("click", f"#tab-{panel}")
+        yield f"{panel} open"
+    await page.do("click", "#close-inspector")
+    for name, menu in (("menu", "menu"), ("model", "model"), ("cameras", "camera-menu")):
+        await page.do("click", f"#open-{name}")
+        await page.until(f"document.getElementById('{menu}').matches(':popover-open')")
+        yield f"{menu} open"
+        await page.do("press", "Escape", on="page.keyboard")
     await page.do("click", "#open-settings")
     yield "settings open"
-    await page.do("click", "[value=hold]")
+    await page.do("click", "#tab-connection")
     await page.do("click", "#open-doctor")
     await page.until("document.querySelectorAll('#steps [data-found]').length === 6")
     yield "doctor open"
+    await page.do("click", "#change-key")
+    yield "key asked for"
     await page.do("press", "Escape", on="page.keyboard")
+    await page.do("click", "#open-microphones")
+    await page.until("document.querySelectorAll('#microphones input').length === 3")
+    yield "microphone menu open"
+    await page.do("check", "[value=hold]")
     await page.do("press", "Escape", on="page.keyboard")
     await page.do("focus", "#talk")
     await page.do("down", "Space", on="page.keyboard")
     await page.state("hearing")
     yield "push to talk"
     await page.do("up", "Space", on="page.keyboard")
+
+
+LED = {"conversation": conversation_states, "opened": opened_states}
 
 
 async def show(page: Page, viewport: tuple[int, int], colorScheme: str = "light") -> None:
@@ -205,13 +228,14 @@ async def scanned(page: Page) -> list[str]:
     return [f"{one['impact']} {one['id']}: {[node['html'] for node in one['nodes']]}" for one in results]
 
 
-async def test_no_state_has_what_axe_finds_or_a_text_over_another(server: Running, browser: Chromium) -> None:
+@pytest.mark.timeout(300)  # some forty scans on two cores
+@pytest.mark.parametrize("led", LED)
+async def test_no_state_has_what_axe_finds_or_a_text_over_another(led: str, server: Running, browser: Chromium) -> None:
     found: dict[str, list[str]] = {}
     over: dict[str, list[str]] = {}
-    names: set[str] = set()
     async with browser.page() as page:
-        async for state in states(page, server.http):
-            names.add(await page.value("document.getElementById('state').dataset.state"))
+        await page.before(SEEN)
+        async for state in LED[led](page, server.http):
             for name, screen in SCREENS.items():
                 await show(page, **screen)
                 found[f"{state}, {name}"] = await scanned(page)
@@ -220,22 +244,28 @@ async def test_no_state_has_what_axe_finds_or_a_text_over_another(server: Runnin
                 over[f"{state} at {width} x {height}"] = await page.value(OVERLAPS)
                 assert await page.value("document.documentElement.scrollWidth") <= width, (state, width)
                 assert await page.value(BEYOND) == [], (state, width, height)
-        assert names == STATES
+        assert led != "conversation" or set(await page.value("[...window.seen]")) == STATES
         assert {state: wrong for state, wrong in found.items() if wrong} == {}
         assert {state: pairs for state, pairs in over.items() if pairs} == {}
-        await page.value("document.getElementById('picture').removeAttribute('aria-label')")
-        assert any("button-name" in one for one in await scanned(page)), "a button without a name is found"
-        await page.value("""(() => {
-          const { left, top } = document.querySelector("h1").getBoundingClientRect();
-          document.body.append(Object.assign(document.createElement("p"), { textContent: "a text of another place" }));
-          Object.assign(document.body.lastChild.style, { position: "fixed", left: `${left}px`, top: `${top - 10}px` });
-        })()""")
-        assert await page.value(OVERLAPS), "a text over another one is found"
 
 
-async def test_axe_finds_nothing_in_any_state_on_a_phone(server: Running, browser: Chromium) -> None:
+async def test_what_axe_and_the_overlaps_look_for_is_found(page: Page) -> None:
+    await page.value("document.getElementById('picture').removeAttribute('aria-label')")
+    await page.value("document.getElementById('picture').removeAttribute('title')")
+    assert any("button-name" in one for one in await scanned(page)), "a button without a name is found"
+    assert await page.value(OVERLAPS) == []
+    await page.value("""(() => {
+      const { left, top } = document.querySelector("h1").getBoundingClientRect();
+      document.body.append(Object.assign(document.createElement("p"), { textContent: "a text of another place" }));
+      Object.assign(document.body.lastChild.style, { position: "fixed", left: `${left}px`, top: `${top - 10}px` });
+    })()""")
+    assert await page.value(OVERLAPS), "a text over another one is found"
+
+
+@pytest.mark.parametrize("led", LED)
+async def test_axe_finds_nothing_in_any_state_on_a_phone(led: str, server: Running, browser: Chromium) -> None:
     async with browser.page(**PHONE) as page:
-        found = {state: await scanned(page) async for state in states(page, server.http)}
+        found = {state: await scanned(page) async for state in LED[led](page, server.http)}
     assert {state: wrong for state, wrong in found.items() if wrong} == {}
 
 

@@ -80,7 +80,9 @@ WATCH = """async (ear) => {
   context.createMediaStreamSource(voice.srcObject).connect(node).connect(context.destination);
   let words = 0;
   new MutationObserver(() => {
-    const text = document.querySelector("#captions .answer:last-of-type p")?.textContent ?? "";
+    const answer = document.querySelector("#captions .answer:last-of-type p");
+    const coming = answer?.querySelector(".next")?.textContent ?? "";
+    const text = (answer?.textContent ?? "").slice(0, -coming.length || undefined);
     const now = text.split(/\\s+/).filter(Boolean).length;
     if (now < words) words = 0; // another answer
     const more = Array(Math.max(0, now - words));

@@ -6,12 +6,15 @@ import { test } from "node:test";
 
 import { RealtimeClient } from "../../web/src/client";
 import { Conversation } from "../../web/src/conversation";
+import { kindOf, meaningOf, prettyOf, runOf } from "../../web/src/event_summary";
 import { FirstSoundClock } from "../../web/src/first_sound";
 import { merged, picked } from "../../web/src/merge";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
+import { Recording } from "../../web/src/recording";
 import { Resampler } from "../../web/src/resample";
 import { refusal } from "../../web/src/server";
+import { LANGUAGES, snippet } from "../../web/src/snippets";
 import { SpokenText } from "../../web/src/spoken_text";
 import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
@@ -629,9 +632,10 @@ test("settings are merged in depth, but for lists, null, and objects of another 
 });
 
 test("a tool's call ends in one result, whatever the tool does, and in none once its conversation is over", async () => {
-  const [results, problems] = [[], []];
+  const [results, problems, calls] = [[], [], []];
   let asked = 0;
   const tools = new Tools({
+    changed: (call) => calls.push(call),
     result: (id, output) => results.push([id, output]),
     goOn: () => (asked += tools.due()),
     trouble: ({ message }) => problems.push(message),
@@ -651,6 +655,8 @@ test("a tool's call ends in one result, whatever the tool does, and in none once
   assert.equal(results.length, 4);
   assert.equal(problems.length, 3);
   assert.equal(asked, 4);
+  const shown = calls.filter(({ callId }) => callId === "2").map(({ name, status, output }) => [name, status, output]);
+  assert.deepEqual(shown, [["throws", "running", ""], ["throws", "failed", '{"error":"broken"}']]);
 
   let signal;
   tools.add("hangs", {}, (_, context) => new Promise(() => (signal = context.signal)), {});
@@ -663,4 +669,68 @@ test("a tool's call ends in one result, whatever the tool does, and in none once
   assert.equal(results.length, 5);
   assert.throws(() => tools.add("two words", {}, () => 1, {}), /letters, digits/);
   assert.throws(() => tools.add("none", {}, undefined, {}), /no function/);
+});
+
+test("a spoken turn's figure is told when the answer sounds, if the server said how long the silence was", () => {
+  const told = [];
+  const clock = new FirstSoundClock(({ heard_ms, after, ledger }) => told.push([heard_ms, after, ledger]));
+  clock.begin("spoken", 1000, 300);
+  clock.audible(1080);
+  assert.deepEqual(told, [[380, "spoken", null]]);
+  const ledger = { ttfa_ms: 50, terms_ms: {}, turn_ms: 300 };
+  clock.settle(ledger);
+  assert.deepEqual(told[1], [380, "spoken", ledger]);
+});
+
+test("words that are not heard yet are told apart from those that are", () => {
+  const [heard, coming] = [[], []];
+  const subtitles = new Subtitles((_, text) => heard.push(text), (_, text) => coming.push(text));
+  subtitles.begin("item");
+  subtitles.text("item", "one two three");
+  assert.deepEqual([heard, coming], [[], ["one two three"]]);
+  subtitles.mark("item", [[0, 0], [60_000, 4]]);
+  subtitles.played({ ms: 10, at_ms: performance.now(), until_ms: 1000 });
+  assert.deepEqual([heard, coming.at(-1)], [["one"], " two three"]);
+  subtitles.flush();
+  assert.deepEqual([heard.join(""), coming.at(-1)], ["one two three", ""]);
+});
+
+test("events that come in runs share a row, and each event says what it means", () => {
+  const delta = { type: "response.output_audio.delta", response_id: "r", item_id: "i", delta: "AAAA" };
+  assert.equal(runOf(delta), runOf({ ...delta, delta: "BBBB" }));
+  assert.notEqual(runOf(delta), runOf({ ...delta, response_id: "other" }));
+  assert.equal(runOf({ type: "response.done" }), null);
+  const kinds = ["error", "response.done", "response.output_audio.delta", "response.output_audio_transcript.delta"];
+  assert.deepEqual(kinds.map((type) => kindOf({ type })), ["error", "turn", "audio", "text"]);
+  const call = { type: "response.output_item.done", item: { type: "function_call", name: "set_timer", arguments: "{}" } };
+  assert.equal(meaningOf(call), "set_timer({})");
+  assert.equal(meaningOf({ type: "error", error: { message: "no" } }), "no");
+  const long = JSON.parse(prettyOf({ type: "x", delta: "a".repeat(5000) }));
+  assert.match(long.delta, /5000 characters/);
+});
+
+test("a downloaded session has its version, every event in order, and neither sound nor secrets", () => {
+  let now_ms = 0;
+  const recording = new Recording(() => (now_ms += 5));
+  recording.add("in", { type: "session.created", session: { id: "s", parley: { resume_token: "secret-token" } } });
+  recording.add("out", { type: "session.update", session: { tools: [{ type: "mcp", authorization: "secret-key" }] } });
+  recording.add("in", { type: "response.output_audio.delta", item_id: "i", delta: "A".repeat(400) });
+  const lines = recording.text.trim().split("\n").map((line) => JSON.parse(line));
+  assert.equal(lines[0].parley_session, 1);
+  assert.deepEqual(lines.slice(1).map(({ at_ms, direction, event }) => [at_ms, direction, event.type]), [
+    [5, "in", "session.created"],
+    [10, "out", "session.update"],
+    [15, "in", "response.output_audio.delta"],
+  ]);
+  assert.deepEqual([lines[3].event.delta, lines[3].event.bytes], ["", 300]);
+  assert.doesNotMatch(recording.text, /secret/);
+});
+
+test("the code for other programs names the server, the voice and the instructions", () => {
+  const setup = { server: "https://voice.example.org/", model: "nano", voice: "slt", instructions: 'Say "no", it\'s short' };
+  for (const language of LANGUAGES) {
+    const code = snippet(language, setup);
+    for (const part of ["https://voice.example.org/", "slt", "short"]) assert.ok(code.includes(part), `${language}: ${part}`);
+  }
+  assert.ok(snippet("curl", setup).includes("it'\\''s"), "the shell's quotes hold");
 });

@@ -23,13 +23,15 @@ export interface Kept {
 export class Captions {
   private readonly entries = new Map<string, HTMLElement>();
   private atEnd = true; // a reader who scrolled back is left there
+  private top_px = 0;
 
-  /** `pane` scrolls the list, and what stands behind it. */
+  /** `pane` scrolls the list, and what stands behind it. `footer` makes the row below an answer. */
   constructor(
     private readonly list: HTMLElement,
     private readonly pane: HTMLElement,
+    private readonly footer: (item: string) => HTMLElement | null = () => null,
   ) {
-    pane.addEventListener("scroll", () => (this.atEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < SLACK_PX));
+    pane.addEventListener("scroll", () => this.scrolled());
     const resized = new ResizeObserver(() => this.follow());
     for (const one of [pane, ...pane.children]) resized.observe(one);
   }
@@ -49,8 +51,29 @@ export class Captions {
     const entry = this.entry(item, who);
     if (entry.classList.contains("partial")) words(entry).textContent = ""; // what it was taken for is over
     entry.classList.remove("partial");
-    words(entry).append(text);
+    const next = words(entry).querySelector(".next");
+    if (next === null) words(entry).append(text);
+    else this.tint(words(entry), next, text);
     this.follow();
+  }
+
+  /** The words of an answer that are known and not heard yet: all of them. */
+  coming(item: string, text: string): void {
+    const paragraph = words(this.entry(item, "answer"));
+    let next = paragraph.querySelector(".next");
+    if (next === null) {
+      if (text === "") return;
+      next = made("span", "", "next");
+      paragraph.append(next);
+    }
+    next.textContent = text;
+    this.follow();
+  }
+
+  /** No more words of this answer are heard. */
+  finish(item: string): void {
+    const entry = this.entries.get(item);
+    if (entry !== undefined) untint(entry);
   }
 
   /** The user's words so far, as they are understood now. */
@@ -73,6 +96,12 @@ export class Captions {
     void draw(picture, canvas).then(() => this.follow());
   }
 
+  /** Something that is no utterance, such as a tool's card, where the conversation is now. */
+  insert(card: HTMLElement): void {
+    this.list.append(card);
+    this.follow();
+  }
+
   /** Words that were said are forgotten here. */
   clear(): void {
     this.entries.clear();
@@ -80,10 +109,10 @@ export class Captions {
     this.atEnd = true;
   }
 
-  /** All the words of an utterance; without any it stays as something that was not understood. */
+  /** All the words of an utterance. Without any, the words that it was taken for stay, or a note that nothing was understood. */
   complete(item: string, who: Who, text: string): void {
     const entry = this.entry(item, who);
-    words(entry).textContent = text || "not understood";
+    words(entry).textContent = text || words(entry).textContent || "not understood";
     entry.classList.remove("partial");
     entry.classList.toggle("empty", text === "");
     settle(entry);
@@ -91,18 +120,21 @@ export class Captions {
   }
 
   interrupted(item: string): void {
-    this.entries.get(item)?.classList.add("interrupted");
+    const entry = this.entries.get(item);
+    entry?.querySelector("p")?.querySelector(".next")?.remove();
+    this.finish(item);
+    entry?.classList.add("interrupted");
     this.follow();
   }
 
   /** Only the beginning of an interrupted answer, `heard`, reached the user; the rest turns grey. */
   cut(item: string, heard: string): void {
+    this.interrupted(item);
     const entry = this.entries.get(item);
     const text = entry && words(entry).textContent;
     if (!entry || text == null) return;
-    if (text.startsWith(heard)) grey(entry, heard, text.slice(heard.length));
+    if (text.startsWith(heard)) strike(entry, heard, text.slice(heard.length));
     else words(entry).textContent = heard; // words that were said, and came too late to be shown
-    entry.classList.add("interrupted");
   }
 
   /** No more words come for what is under way from this speaker. Screen readers now read it as a whole. */
@@ -126,7 +158,7 @@ export class Captions {
   }
 
   kept(): Kept[] {
-    return [...this.list.querySelectorAll<HTMLElement>(":scope > *")].map((entry, at, all) => ({
+    return [...this.list.querySelectorAll<HTMLElement>(".user, .answer, .divider")].map((entry, at, all) => ({
       item: entry.dataset["item"] ?? "",
       who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
       name: entry.querySelector("b")?.textContent ?? "",
@@ -145,11 +177,34 @@ export class Captions {
     }
   }
 
+  /** Shows the newest words, if the reader has not scrolled back. */
+  follow(): void {
+    if (this.atEnd) this.pane.scrollTop = this.pane.scrollHeight;
+  }
+
+  /** Words that were added since move the end away from the reader, who has then not scrolled back. */
+  private scrolled(): void {
+    const { scrollHeight, scrollTop, clientHeight } = this.pane;
+    if (scrollHeight - scrollTop - clientHeight < SLACK_PX) this.atEnd = true;
+    else if (scrollTop < this.top_px) this.atEnd = false;
+    this.top_px = scrollTop;
+  }
+
+  /** The newest heard word stands out before the words to come. */
+  private tint(paragraph: HTMLElement, next: Element, text: string): void {
+    const before = paragraph.querySelector(".now");
+    before?.replaceWith(before.textContent ?? "");
+    const word = text.trimStart();
+    next.before(text.slice(0, text.length - word.length), made("span", word, "now"));
+  }
+
   private entry(item: string, who: Who): HTMLElement {
     const known = this.entries.get(item);
     if (known !== undefined) return known;
     const entry = blank(who);
     entry.dataset["item"] = item;
+    const footer = who === "answer" ? this.footer(item) : null;
+    if (footer !== null) entry.append(footer);
     this.entries.set(item, entry);
     this.list.append(entry);
     this.forgetOldest();
@@ -165,10 +220,6 @@ export class Captions {
     entry.remove();
     this.entries.delete(entry.dataset["item"]!);
   }
-
-  private follow(): void {
-    if (this.atEnd && !this.empty) this.pane.scrollTop = this.pane.scrollHeight;
-  }
 }
 
 function blank(who: Who): HTMLElement {
@@ -176,7 +227,7 @@ function blank(who: Who): HTMLElement {
   entry.setAttribute("aria-busy", "true");
   const text = made("p");
   text.dir = "auto";
-  entry.append(made("b", NAMES[who]), text);
+  entry.append(made("b", NAMES[who], "unseen"), text);
   return entry;
 }
 
@@ -184,10 +235,18 @@ function small(canvas: HTMLCanvasElement): string {
   return canvas.toDataURL("image/jpeg", PICTURE.quality);
 }
 
-function grey(entry: HTMLElement, heard: string, rest: string): void {
-  const unheard = made("s", rest);
+/** Strikes the words that were not heard; punctuation before them stays. */
+function strike(entry: HTMLElement, heard: string, rest: string): void {
+  const first = rest.search(/[\p{L}\p{N}]/u);
+  if (first < 0) return;
+  const unheard = made("s", rest.slice(first));
   unheard.title = "Not heard";
-  words(entry).replaceChildren(heard, unheard);
+  words(entry).replaceChildren(heard + rest.slice(0, first), unheard);
+}
+
+function untint(entry: HTMLElement): void {
+  for (const span of words(entry).querySelectorAll(".now, .next")) span.replaceWith(span.textContent ?? "");
+  words(entry).normalize();
 }
 
 function words(entry: HTMLElement): HTMLElement {

@@ -15,7 +15,8 @@ export interface ClientEvents {
   session(session: Session): void;
   ready(): void;
   speechStarted(item: string): void;
-  speechStopped(): void;
+  /** `silence_ms`: the silence that ended the turn; null: the server does not say. */
+  speechStopped(silence_ms: number | null): void;
   /** The server has the turn that the user marked. */
   committed(item: string): void;
   /** The turn that was to be answered is empty. */
@@ -203,7 +204,7 @@ export class RealtimeClient {
         return this.committed(event.item_id);
       case "input_audio_buffer.speech_stopped":
         this.expected = this.answersTurns;
-        return this.events.speechStopped();
+        return this.events.speechStopped(event.parley?.turn_ms ?? null);
       case "conversation.item.input_audio_transcription.delta":
         return this.events.heard(event.item_id, event.delta, false);
       case "conversation.item.input_audio_transcription.completed":

@@ -1,7 +1,9 @@
-/** The line to type in, and the picture beside it: chosen, pasted or dropped. */
+/** The line to type in, and the picture that goes with it: chosen, pasted or dropped. */
 
 import { draw, element } from "./dom";
 import { problemOf, type Problem, type VoiceClient } from "./library";
+
+const BY_TOUCH = matchMedia("(pointer: coarse)");
 
 const question = element<HTMLInputElement>("question");
 const attached = element("attached");
@@ -12,7 +14,6 @@ export class Composer {
 
   constructor(
     private readonly voice: VoiceClient,
-    private readonly asked: () => void,
     private readonly trouble: (problem: Problem) => void,
   ) {
     element("ask").addEventListener("submit", (event) => {
@@ -32,10 +33,11 @@ export class Composer {
 
   ask(text: string): void {
     if (text.trim() === "" && this.picture === null) return;
-    this.voice.ask(text.trim(), this.picture);
+    const { picture } = this;
     question.value = "";
     this.attach(null);
-    this.asked();
+    if (BY_TOUCH.matches) question.blur(); // the screen's keyboard would cover the answer
+    this.voice.ask(text.trim(), picture);
   }
 
   private async take(picture: File | undefined): Promise<void> {

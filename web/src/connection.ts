@@ -64,10 +64,13 @@ export class Connection {
     this.attempts = 0;
   }
 
-  /** A laptop that wakes up or finds its network again need wait neither for the next attempt nor for one that hangs. */
-  private readonly hurry = (): void => {
+  /** Try again now, if a line was lost. */
+  retry(): void {
     if (this.lost) void this.dial();
-  };
+  }
+
+  /** A laptop that wakes up or finds its network again need wait neither for the next attempt nor for one that hangs. */
+  private readonly hurry = (): void => this.retry();
 
   private giveUp(): void {
     clearTimeout(this.timer);

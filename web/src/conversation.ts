@@ -44,9 +44,13 @@ export class Conversation {
     private readonly events: ConversationEvents,
   ) {
     this.clock = new FirstSoundClock((figure) => tell("firstSound", figure));
-    this.subtitles = new Subtitles((item, text) => this.texts.piece(item, text));
+    this.subtitles = new Subtitles(
+      (item, text) => this.texts.piece(item, text),
+      (item, text) => tell("coming", item, text),
+    );
     this.texts = new AnswerTexts((item, text, final) => tell("text", "answer", item, text, final));
     this.tools = new Tools({
+      changed: (call) => tell("tool", call),
       result: (call, output) => this.client.giveResult(call, output),
       goOn: () => this.goOn(),
       trouble: (problem) => events.trouble(problem),
@@ -56,7 +60,7 @@ export class Conversation {
       session: (session) => this.sessionTold(session),
       ready: () => events.ready(),
       speechStarted: (item) => this.speechStarted(item),
-      speechStopped: () => this.speechStopped(),
+      speechStopped: (silence_ms) => this.speechStopped(silence_ms),
       committed: (item) => this.committed(item),
       nothingSaid: () => this.nothingSaid(),
       unanswered: () => this.unanswered(),
@@ -200,9 +204,9 @@ export class Conversation {
     this.tell("change");
   }
 
-  private speechStopped(): void {
+  private speechStopped(silence_ms: number | null): void {
     this.userSpeaking = false;
-    if (this.client.answersTurns) return this.begin("spoken", performance.now());
+    if (this.client.answersTurns) return this.begin("spoken", performance.now(), silence_ms);
     this.goOn();
     this.tell("change");
   }
@@ -225,10 +229,10 @@ export class Conversation {
     this.events.trouble(new Problem("refused", "Nothing was heard: hold it down while you speak."));
   }
 
-  private begin(after: "sent" | "released" | "spoken", at_ms: number): void {
+  private begin(after: "sent" | "released" | "spoken", at_ms: number, silence_ms: number | null = null): void {
     if (this.client.interrupts || !this.answering) this.answerItem = null; // else it goes on
     this.complete = false;
-    this.clock.begin(after, at_ms);
+    this.clock.begin(after, at_ms, silence_ms);
     this.tell("change");
   }
 

@@ -39,6 +39,21 @@ export async function ask(kind: DeviceKind, constraints: MediaTrackConstraints):
   }
 }
 
+/** The user's consent to share the screen, or a part of it. Throws the Problem that names what is in the way. */
+export async function askForScreen(): Promise<MediaStream> {
+  if (!window.isSecureContext) throw insecure("screen");
+  if (navigator.mediaDevices?.getDisplayMedia === undefined) {
+    throw new Problem("unsupported", "This browser shares no screen: use the camera, or add a picture.");
+  }
+  try {
+    return await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 5 } } });
+  } catch (error) {
+    const { name, message } = error as DOMException;
+    if (name === "NotAllowedError") throw new Problem("permission", "The screen is not shared: choose a window or a tab to share it.");
+    throw new Problem("device", `The screen could not be shared (${name}: ${message}): try again.`);
+  }
+}
+
 /** This page's address keeps browsers from opening a device. */
 export function insecure(noun: string): Problem {
   if (HOME === null || new URL(HOME).origin !== location.origin) {

@@ -11,6 +11,31 @@ export function made<K extends keyof HTMLElementTagNameMap>(tag: K, text = "", c
   return one;
 }
 
+/** A button with a text and its action. */
+export function button(text: string, act: () => void, className = ""): HTMLButtonElement {
+  const one = made("button", text, className);
+  one.type = "button";
+  one.addEventListener("click", act);
+  return one;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** One of the icons that `index.html` defines. */
+export function icon(name: string): SVGElement {
+  const [svg, use] = [document.createElementNS(SVG, "svg"), document.createElementNS(SVG, "use")];
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  use.setAttribute("href", `#i-${name}`);
+  svg.append(use);
+  return svg;
+}
+
+/** Shows another icon in a button that has one. */
+export function setIcon(button: Element, name: string): void {
+  button.querySelector("use")!.setAttribute("href", `#i-${name}`);
+}
+
 /** Draws a picture that is a data URI, whole, on a canvas: the page's policy lets an <img> have none. */
 export async function draw(picture: string, canvas: HTMLCanvasElement): Promise<void> {
   const bytes = Uint8Array.from(atob(picture.slice(picture.indexOf(",") + 1)), (char) => char.charCodeAt(0));

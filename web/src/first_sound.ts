@@ -15,8 +15,8 @@ export interface FirstSound {
   readonly ledger: Ledger | null;
 }
 
-type Turn = { readonly at_ms: number; readonly after: Exclude<After, "ended"> };
-type Heard = { readonly ms: number; readonly after: Turn["after"] };
+type Turn = { readonly at_ms: number; readonly after: Exclude<After, "ended">; readonly silence_ms: number | null };
+type Heard = { readonly ms: number } & Pick<Turn, "after" | "silence_ms">;
 
 export class FirstSoundClock {
   private turn: Turn | null = null; // until its answer sounds
@@ -38,27 +38,28 @@ export class FirstSoundClock {
 
   /**
    * The user's turn ended at `at_ms`; of a spoken one that is when the server said so. Over a call the answer may sound
-   * before that is known: sound and events go two ways.
+   * before that is known: sound and events go two ways. `silence_ms` is the silence that ended a spoken turn; null: the
+   * server tells it later, in the answer's ledger.
    */
-  begin(after: Turn["after"], at_ms: number): void {
+  begin(after: Turn["after"], at_ms: number, silence_ms: number | null = null): void {
     const early = after === "spoken" && this.early;
-    this.turn = { at_ms, after };
+    this.turn = { at_ms, after, silence_ms };
     this.heard = null;
     this.ledger = undefined;
     this.early = false;
     if (early) this.audible(at_ms);
   }
 
-  /** The answer's first sample sounds at `at_ms`. A spoken turn's figure waits for the silence that ended it. */
+  /** The answer's first sample sounds at `at_ms`. A spoken turn's figure waits until the silence that ended it is known. */
   audible(at_ms: number): void {
     if (this.turn === null) {
       this.early = true;
       return;
     }
-    const { after } = this.turn;
-    this.heard = { ms: at_ms - this.turn.at_ms, after };
+    const { after, silence_ms } = this.turn;
+    this.heard = { ms: at_ms - this.turn.at_ms, after, silence_ms };
     this.turn = null;
-    if (this.ledger !== undefined || after !== "spoken") this.tell(figureOf(this.heard, this.ledger ?? null));
+    if (this.ledger !== undefined || after !== "spoken" || silence_ms !== null) this.tell(figureOf(this.heard, this.ledger ?? null));
   }
 
   /** The answer is complete: before it sounds, when it is short; after, when it is long. */
@@ -75,8 +76,9 @@ export class FirstSoundClock {
   }
 }
 
-function figureOf({ ms, after }: Heard, ledger: Ledger | null): FirstSound {
+function figureOf({ ms, after, silence_ms }: Heard, ledger: Ledger | null): FirstSound {
   if (after !== "spoken") return { heard_ms: ms, after, ledger };
-  if (ledger?.turn_ms === undefined) return { heard_ms: ms, after: "ended", ledger };
-  return { heard_ms: ledger.turn_ms + ms, after, ledger };
+  const before_ms = ledger?.turn_ms ?? silence_ms;
+  if (before_ms === null) return { heard_ms: ms, after: "ended", ledger };
+  return { heard_ms: before_ms + ms, after, ledger };
 }

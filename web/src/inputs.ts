@@ -29,11 +29,6 @@ export class Inputs {
     return this.wish !== null;
   }
 
-  /** The microphone in use, or chosen; null: the browser's choice. */
-  get chosen(): string | null {
-    return this.microphone?.device ?? this.device;
-  }
-
   /** Speak through this microphone from now on (null: the browser's choice); the line stays. */
   async use(device: string | null): Promise<void> {
     this.device = device;
@@ -72,8 +67,17 @@ export class Inputs {
 
   /** Shows this camera (null: the browser's choice) in the place of the one before; false: none. Throws a Problem. */
   async look(device: string | null | false): Promise<void> {
+    await this.see(device === false ? null : (onLost) => Camera.open(device, onLost));
+  }
+
+  /** Shows the screen, or a part of it that the user chooses, in the place of the camera. Throws a Problem. */
+  async share(): Promise<void> {
+    await this.see((onLost) => Camera.share(onLost));
+  }
+
+  private async see(open: ((onLost: () => void) => Promise<Camera>) | null): Promise<void> {
     const wish = (this.glance = {});
-    const opened = device === false ? null : await Camera.open(device, () => opened === this.camera && void this.show(null));
+    const opened = open && (await open(() => opened === this.camera && void this.show(null)));
     if (wish === this.glance) await this.show(opened);
     else opened?.close();
   }

@@ -21,6 +21,6 @@ export type { Ticket } from "./resume";
 export type { LineKind, Place } from "./line";
 export type { Arguments, Schema, ValueOf } from "./schema";
 export type { Eagerness } from "./session";
-export type { ToolContext, ToolOptions } from "./tools";
+export type { ToolCall, ToolContext, ToolOptions } from "./tools";
 export type { Key, SessionSettings, VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
 export type { ClientEvent, Loaded, ServerEvent, Session } from "./wire";

@@ -2,6 +2,8 @@
 
 import type { Eagerness } from "./library";
 
+export type Theme = "auto" | "light" | "dark";
+
 export interface Choices {
   readonly handsFree: boolean;
   readonly transport: "auto" | "webrtc" | "websocket";
@@ -10,6 +12,9 @@ export interface Choices {
   readonly voice: string | null;
   readonly eagerness: Eagerness;
   readonly instructions: string | null;
+  readonly theme: Theme;
+  /** Whether the model may use the page's own tools. */
+  readonly pageTools: boolean;
 }
 
 const DEFAULTS: Choices = {
@@ -20,6 +25,8 @@ const DEFAULTS: Choices = {
   voice: null,
   eagerness: "auto",
   instructions: null,
+  theme: "auto",
+  pageTools: true,
 };
 
 export function choices(): Choices {

@@ -29,7 +29,7 @@ export class Orb {
   ) {
     this.context = canvas.getContext("2d")!;
     new ResizeObserver(() => this.fit()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.fit());
+    document.addEventListener("themechange", () => this.fit());
   }
 
   show(state: VoiceState): void {

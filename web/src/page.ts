@@ -1,35 +1,59 @@
 /** The page: its parts, wired to a conversation. Knows no protocol, no sound. */
 
 import "./style.css";
+import { Answers } from "./answers";
+import { stayAwake } from "./awake";
 import { Captions, type Kept } from "./captions";
 import { Composer } from "./composer";
-import { Doctor } from "./doctor";
+import { DeviceMenus } from "./device_menus";
 import { element } from "./dom";
-import { Examples } from "./examples";
-import { Log } from "./log";
+import { EventsPanel } from "./events_panel";
+import { startHelp } from "./help";
+import { Hero, type Look } from "./hero";
+import { Inspector } from "./inspector";
+import { KeyDialog } from "./key_dialog";
+import { Problem, VoiceClient, type Loaded, type Ticket } from "./library";
 import { choices, recalled, remember } from "./memory";
 import { Menu } from "./menu";
+import { ModelMenu } from "./model_menu";
+import { PageTools } from "./page_tools";
+import { Pending } from "./pending";
+import { placePopovers } from "./popovers";
+import { SessionPanel } from "./session_panel";
 import { Settings } from "./settings";
+import { startShortcuts } from "./shortcuts";
 import { Stage } from "./stage";
+import { startTheme } from "./theme";
 import { Timing } from "./timing";
-import { Problem, VoiceClient, type LineKind, type Loaded, type Ticket } from "./library";
+import { ToolCards } from "./tool_cards";
+import { heardOf } from "./transcript";
+import { Trouble } from "./trouble";
 
-const ROUTES: Record<LineKind, string> = { webrtc: "WebRTC", websocket: "WebSocket" };
+startTheme();
+placePopovers();
 
-const notice = element("notice");
-const welcome = element("welcome");
-const route = element("route");
-
-const voice = new VoiceClient({ audio: element<HTMLAudioElement>("voice"), microphone: choices().microphone });
-const captions = new Captions(element("captions"), element("scroll"));
+const audio = element<HTMLAudioElement>("voice");
+const voice = new VoiceClient({ audio, microphone: choices().microphone });
+const answers = new Answers((item) => heardOf(captions.kept().find((one) => one.item === item)!));
+const captions = new Captions(element("captions"), element("scroll"), (item) => answers.footer(item));
+const pending = new Pending(() => show());
+const cards = new ToolCards((card) => captions.insert(card));
 const timing = new Timing();
-const log = new Log();
+const events = new EventsPanel();
 const stage = new Stage(voice);
-const settings = new Settings(voice, { mode: () => captions.leave(), trouble: (problem) => say(problem) });
-const composer = new Composer(voice, () => (welcome.hidden = true), (problem) => say(problem));
-const examples = new Examples((question) => composer.ask(question));
-const menu = new Menu(captions, { clear, begin: beginAnew });
-new Doctor(() => voice.place);
+const trouble = new Trouble(() => voice.retry());
+const keys = new KeyDialog(voice, () => voice.connect());
+const devices = new DeviceMenus(voice, { mode: () => captions.leave(), trouble: say });
+const model = new ModelMenu(voice, say);
+const tools = new PageTools(voice, audio, (text) => captions.divide(text), choices().pageTools);
+const session = new SessionPanel(voice, () => answers.sounds, () => ({ id: model.voiceId, name: model.voiceName }));
+const composer = new Composer(voice, say);
+const hero = new Hero((question) => composer.ask(question));
+new Menu(captions, answers, { clear, begin: beginAnew });
+new Settings(voice, (wanted) => tools.use(wanted));
+new Inspector((panel) => panel === "panel-events" && events.show());
+startShortcuts();
+startHelp();
 
 const BACK_MS = 15_000; // a session waits 20 s
 const left = recalled("back") as { ticket: Ticket; talking: boolean; at_ms: number } | null;
@@ -37,36 +61,41 @@ const back = left !== null && Date.now() - left.at_ms < BACK_MS;
 remember("back", null);
 
 let lines = 0; // how many this page has had
-let model = ""; // the one that is loaded
+let known: Loaded = {}; // of the model
 
-voice.on("change", () => show());
+voice.on("change", show);
 voice.on("spoke", (item) => {
-  welcome.hidden = true;
+  answers.hush();
   captions.begin(item, "user");
+  show();
 });
 voice.on("text", (who, item, text, final) => {
-  welcome.hidden = true;
   if (final && who === "user") captions.complete(item, who, text);
-  else if (!final && who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
-  if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, behind its end
+  else if (final) captions.finish(item);
+  else if (who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
+  if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, after its end
+  show();
 });
-voice.on("hearing", (item, text) => {
-  welcome.hidden = true;
-  captions.guess(item, text);
-});
+voice.on("coming", (item, text) => captions.coming(item, text));
+voice.on("pending", (texts) => pending.show(texts));
+voice.on("hearing", (item, text) => captions.guess(item, text));
 voice.on("answerDone", () => captions.settle("answer"));
 voice.on("interrupted", (item) => captions.interrupted(item));
 voice.on("cut", (item, heard) => (heard === null ? captions.interrupted(item) : captions.cut(item, heard)));
-voice.on("firstSound", (figure) => timing.show(figure));
+voice.on("firstSound", (figure) => {
+  timing.show(figure);
+  answers.time(figure.heard_ms);
+});
+voice.on("tool", (call) => cards.show(call));
 voice.on("event", (direction, event) => {
-  log.add(direction, event);
-  menu.note(event);
+  events.add(direction, event);
+  answers.note(event);
+  session.note(direction, event);
 });
 voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null));
 voice.on("problem", say);
 voice.on("queued", (position) => stage.queued(position));
 voice.on("line", (_kind, fellBack, resumed) => {
-  route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
   if (!resumed) captions.leave();
   if (!resumed && (lines++ > 0 || back) && !captions.empty) captions.divide("A new conversation begins");
   if (fellBack !== null) captions.divide(`Over a WebSocket: ${fellBack.message}`);
@@ -76,12 +105,22 @@ voice.on("picture", (picture, item) => captions.show(item, picture));
 function show(): void {
   if (voice.state === "idle") captions.leave();
   if (!voice.answering) captions.settle("answer");
+  const look = lookNow();
+  const changed = document.body.dataset["look"] !== look;
+  document.body.dataset["look"] = look;
+  if (changed) captions.follow();
   stage.show();
-  settings.show();
-  examples.show(voice.state, voice.answering);
-  const kind = voice.transportUsed;
-  route.textContent = [model, kind && ROUTES[kind]].filter(Boolean).join(" · ");
+  devices.show();
+  session.show();
+  hero.show(look);
+  stayAwake(voice.state, voice.talking, () => voice.stop());
   showPreview();
+}
+
+/** A welcome while nothing happened, the orb alone in a call without words, and then the script. */
+function lookNow(): Look {
+  if (!captions.empty || !pending.empty) return "script";
+  return voice.state === "idle" ? "hero" : "open";
 }
 
 function showPreview(): void {
@@ -93,29 +132,22 @@ function showPreview(): void {
   figure.hidden = preview === null;
 }
 
-/** The server's description of its model. */
-function learn(loaded: Loaded, speaking: string | null): void {
-  model = loaded.model ?? model;
-  settings.showVoices(loaded, speaking);
-  examples.learn(loaded.examples);
-  invite(loaded);
+/** The server's description of its model. A session's has less than that of the list of models. */
+function learn(told: Loaded, speaking: string | null): void {
+  const loaded = (known = { ...known, ...told });
+  model.learn(loaded, speaking);
+  hero.learn(loaded);
   stage.learn(loaded);
-  const notes = element("notes");
-  notes.textContent = (loaded.notes ?? []).join(" ");
-  notes.hidden = notes.textContent === "";
+  tools.learn(loaded);
+  session.learn(loaded);
   show();
-}
-
-/** Invite users to what this model can do. */
-function invite({ examples = [], understands_speech: hears = true }: Loaded): void {
-  element("invitation").textContent = !hears ? "Type anything." : examples.length > 0 ? "Say something." : "Ask anything.";
-  welcome.classList.toggle("typed", !hears);
 }
 
 /** Empty pages; the conversation goes on. */
 function clear(): void {
   captions.clear();
-  welcome.hidden = false;
+  answers.clear();
+  show();
 }
 
 function beginAnew(): void {
@@ -126,13 +158,10 @@ function beginAnew(): void {
 }
 
 function say(problem: Problem | null, retry_ms: number | null = null): void {
-  const again = retry_ms === null ? "" : ` Trying again in ${retry_ms / 1000} s.`;
-  notice.querySelector("p")!.textContent = problem === null ? "" : problem.message + again;
-  notice.hidden = problem === null;
-  if (problem?.code === "key") settings.open();
+  trouble.show(problem, retry_ms);
+  if (problem?.code === "key") keys.ask(problem.message);
 }
 
-element("dismiss").addEventListener("click", () => say(null));
 for (const gesture of ["pointerdown", "keydown"]) {
   document.addEventListener(gesture, () => voice.wake(), { once: true, capture: true });
 }
@@ -146,7 +175,6 @@ window.addEventListener("pagehide", () => {
 
 const kept = recalled("captions") as Kept[] | null;
 if (kept !== null && kept.length > 0) {
-  welcome.hidden = true;
   captions.restore(kept);
   if (!back) captions.divide("The page was loaded anew: a new conversation begins");
 }

@@ -18,6 +18,11 @@ export class Sayings {
     return true;
   }
 
+  /** Their texts, in order. */
+  get texts(): string[] {
+    return this.waiting.map(({ text = "A picture" }) => text);
+  }
+
   /** All of them, once. */
   take(): Saying[] {
     return this.waiting.splice(0);

@@ -41,6 +41,11 @@ export class SpokenText {
     return this.marks[0]?.[0] ?? null;
   }
 
+  /** The letters that did not come out yet; they stay. */
+  get coming(): string {
+    return this.letters.slice(this.told).join("");
+  }
+
   /** All that did not come out yet. */
   rest(): string {
     return this.take(this.letters.length);

@@ -1,6 +1,6 @@
-/** The orb, the words under it and the buttons around it: what the conversation does now, and what one can do about it. */
+/** The orb, the words beside it and the dock's keys of a call: what the conversation does now, and what one can do about it. */
 
-import { element } from "./dom";
+import { element, setIcon } from "./dom";
 import { Orb } from "./orb";
 import type { Loaded, VoiceClient, VoiceState } from "./library";
 
@@ -18,11 +18,11 @@ const WORDS: Record<VoiceState, string> = {
 };
 
 const HINTS: Record<Exclude<VoiceState, "waiting" | "speaking">, readonly [handsFree: string, hold: string]> = {
-  idle: ["Tap to talk, or type", "Hold Space, or the circle, and speak"],
+  idle: ["Tap the microphone, or type", "Hold Space, or the microphone, and speak"],
   connecting: ["One moment", "One moment"],
   lost: ["Trying again", "Trying again"],
-  ready: ["Tap to talk, or type", "Hold Space, or the circle, and speak"],
-  muted: ["Tap to be heard again", "Tap to be heard again"],
+  ready: ["Tap the microphone, or type", "Hold Space, or the microphone, and speak"],
+  muted: ["Tap the microphone to be heard again", "Tap the microphone to be heard again"],
   listening: ["Just speak", "Just speak"],
   hearing: ["Go on", "Let go when you are done"],
   thinking: ["", ""],
@@ -32,10 +32,13 @@ const BY_TOUCH = matchMedia("(pointer: coarse)").matches;
 
 const state = element("state");
 const hint = element("hint");
+const orb = element<HTMLCanvasElement>("orb");
 const talk = element<HTMLButtonElement>("talk");
-const mute = element<HTMLButtonElement>("mute");
+const start = element<HTMLButtonElement>("start");
+const send = element<HTMLButtonElement>("send");
 const stop = element<HTMLButtonElement>("stop");
 const end = element<HTMLButtonElement>("end");
+const question = element<HTMLInputElement>("question");
 
 export class Stage {
   private readonly orb: Orb;
@@ -43,13 +46,15 @@ export class Stage {
   private understandsSpeech = true;
 
   constructor(private readonly voice: VoiceClient) {
-    this.orb = new Orb(element("orb"), () => voice.levels());
-    talk.addEventListener("click", () => this.tap());
-    talk.addEventListener("pointerdown", () => voice.hold());
-    for (const up of ["pointerup", "pointercancel", "pointerleave"]) talk.addEventListener(up, () => voice.release());
-    mute.addEventListener("click", () => voice.mute(!voice.muted));
+    this.orb = new Orb(orb, () => voice.levels());
+    for (const one of [talk, start, orb]) {
+      one.addEventListener("click", () => this.tap());
+      one.addEventListener("pointerdown", () => voice.hold());
+      for (const up of ["pointerup", "pointercancel", "pointerleave"]) one.addEventListener(up, () => voice.release());
+    }
     stop.addEventListener("click", () => this.stop());
     end.addEventListener("click", () => this.end());
+    question.addEventListener("input", () => this.offerStop());
     document.addEventListener("keydown", (event) => this.down(event));
     document.addEventListener("keyup", (event) => this.up(event));
     window.addEventListener("blur", () => voice.release());
@@ -58,16 +63,36 @@ export class Stage {
   show(): void {
     const { voice } = this;
     this.orb.show(voice.state);
-    if (state.textContent !== WORDS[voice.state]) state.textContent = WORDS[voice.state];
-    state.dataset["state"] = voice.state;
+    if (state.textContent !== this.words) state.textContent = this.words;
+    state.dataset["state"] = document.body.dataset["state"] = voice.state;
     document.body.classList.toggle("hold", !voice.handsFree);
     hint.textContent = this.hint();
+    this.showTalk();
+    this.offerStop();
+    end.hidden = voice.state === "idle";
+  }
+
+  private get words(): string {
+    const { state, handsFree } = this.voice;
+    return state === "ready" && handsFree ? "Microphone off" : WORDS[state];
+  }
+
+  private showTalk(): void {
+    const { talking, muted, handsFree } = this.voice;
     talk.setAttribute("aria-label", this.label());
-    talk.querySelector("use")!.setAttribute("href", voice.muted ? "#i-muted" : "#i-mic");
-    mute.disabled = !voice.talking || !voice.handsFree;
-    mute.setAttribute("aria-pressed", String(voice.muted));
-    stop.disabled = !voice.answering;
-    end.disabled = voice.state === "idle";
+    talk.title = handsFree ? `${this.label()} (M)` : this.label();
+    start.lastElementChild!.textContent = handsFree ? "Start talking" : "Hold to talk";
+    setIcon(talk, talking && !muted ? "mic" : "muted");
+    talk.toggleAttribute("data-live", talking && !muted);
+    talk.toggleAttribute("data-muted", talking && muted);
+  }
+
+  /** Stop stands in the place of Send, unless something typed waits there. */
+  private offerStop(): void {
+    const hadFocus = document.activeElement === stop;
+    stop.hidden = !this.voice.answering || question.value !== "";
+    send.hidden = !stop.hidden;
+    if (hadFocus && stop.hidden) question.focus(); // the button would take the keyboard with it
   }
 
   learn({ understands_speech = true }: Loaded): void {
@@ -116,7 +141,7 @@ export class Stage {
 
   private stop(): void {
     this.voice.stop();
-    element("question").focus(); // the button is disabled now, and would lose the keyboard
+    question.focus();
   }
 
   private end(): void {
@@ -125,7 +150,7 @@ export class Stage {
   }
 
   private down(event: KeyboardEvent): void {
-    if (event.key === "Escape" && document.querySelector("dialog[open]") === null && this.voice.answering) this.voice.stop();
+    if (event.key === "Escape" && document.querySelector("dialog[open], :popover-open") === null && this.voice.answering) this.voice.stop();
     if (event.key !== " " || this.voice.handsFree || !isFree(event.target)) return;
     event.preventDefault();
     if (!event.repeat) this.voice.hold();
@@ -138,5 +163,5 @@ export class Stage {
 
 /** Whether the space bar means nothing else here. */
 function isFree(target: EventTarget | null): boolean {
-  return target === talk || !(target instanceof Element && target.closest("input, button, select, summary, dialog"));
+  return target === talk || target === start || !(target instanceof Element && target.closest("input, button, select, summary, dialog"));
 }

@@ -23,7 +23,11 @@ export class Subtitles {
   private head: Playhead | null = null;
   private timer = 0;
 
-  constructor(private readonly tell: (item: string, text: string) => void) {}
+  /** `tell` gets the words that are heard, `coming` those that are known and not heard yet. */
+  constructor(
+    private readonly tell: (item: string, text: string) => void,
+    private readonly coming: (item: string, text: string) => void = () => undefined,
+  ) {}
 
   /** An answer begins; its sound is heard from its beginning. */
   begin(item: string): void {
@@ -35,6 +39,7 @@ export class Subtitles {
     if (item !== this.item) return this.tell(item, delta);
     this.words.append(delta);
     if (this.head !== null) this.advance();
+    this.coming(item, this.words.coming);
   }
 
   mark(item: string, marks: readonly Mark[]): void {
@@ -55,7 +60,10 @@ export class Subtitles {
   /** The sound is over, or its place is unknown: tell what is left, and what still comes at once. */
   flush(): void {
     const rest = this.words.rest();
-    if (this.item !== null && rest) this.tell(this.item, rest);
+    if (this.item !== null && rest) {
+      this.tell(this.item, rest);
+      this.coming(this.item, "");
+    }
     this.drop();
   }
 
@@ -73,7 +81,10 @@ export class Subtitles {
     const heard_ms = Math.min(until_ms, ms + performance.now() - at_ms);
     if (heard_ms < 0) return this.later(-heard_ms);
     const text = this.words.until(heard_ms);
-    if (text) this.tell(this.item, text);
+    if (text) {
+      this.tell(this.item, text);
+      this.coming(this.item, this.words.coming);
+    }
     const next_ms = this.words.next_ms;
     if (next_ms !== null && next_ms <= until_ms) this.later(next_ms - heard_ms);
   }

@@ -1,4 +1,4 @@
-/** The first-audio figure: the last one, its spread in this tab, and where the last one's milliseconds went. */
+/** The time to the first sound: the last figure, those of the last turns, and where the last one's milliseconds went. */
 
 import { element, made } from "./dom";
 import type { After, FirstSound } from "./library";
@@ -19,9 +19,9 @@ const AFTER: Record<After, string> = {
   spoken: "after your last word",
   ended: "after your turn ended",
 };
-const SILENCE = "The silence that ended your turn";
-const REST = "Network, browser, loudspeaker";
-const MAX_FIGURES = 500; // an hour of short turns
+const SILENCE = "Silence that ended the turn";
+const REST = "Network and loudspeaker";
+const SHOWN = 20; // turns
 
 /** A stretch of time on the way to the first sound; 0 is the end of what the user said. */
 interface Span {
@@ -36,12 +36,31 @@ export class Timing {
   /** A long answer's figure comes again, with its parts, when it is complete. */
   show(first: FirstSound): void {
     if (this.figures.at(-1) !== first.heard_ms) this.figures.push(first.heard_ms);
-    if (this.figures.length > MAX_FIGURES) this.figures.shift();
-    element("figure").replaceChildren("First sound ", made("b", `${Math.round(first.heard_ms)} ms`));
-    element("spread").textContent = `p50 ${rank(this.figures, 0.5)} · p95 ${rank(this.figures, 0.95)}`;
-    element("after").textContent = `${Math.round(first.heard_ms)} ms ${AFTER[first.after]}`;
+    if (this.figures.length > SHOWN) this.figures.shift();
+    const figure = `${Math.round(first.heard_ms)} ms`;
+    element("latency").hidden = false;
+    element("figure").textContent = element("figure-large").textContent = figure;
+    element("after").textContent = AFTER[first.after];
+    this.showSpread();
     const spans = spansOf(first);
     element("bars").replaceChildren(...spans.map((span) => row(span, Math.min(...spans.map(({ from_ms }) => from_ms)), first.heard_ms)));
+  }
+
+  private showSpread(): void {
+    const slowest = Math.max(...this.figures);
+    const median = rank(this.figures, 0.5);
+    const words = `median ${median} ms, slowest ${Math.round(slowest)} ms of ${this.figures.length}`;
+    const spark = element("spark");
+    spark.setAttribute("aria-label", words);
+    element("spread").textContent = words;
+    spark.replaceChildren(
+      ...this.figures.map((ms) => {
+        const bar = made("i");
+        bar.style.setProperty("--share", String(ms / slowest));
+        bar.title = `${Math.round(ms)} ms`;
+        return bar;
+      }),
+    );
   }
 }
 
@@ -53,7 +72,7 @@ function rank(figures: readonly number[], share: number): number {
 
 /** The silence that ended the turn, the server's terms one after the other, and what is left of the time to the ear. */
 function spansOf({ heard_ms, after, ledger }: FirstSound): Span[] {
-  if (ledger === null) return [{ name: "In all (the parts come when the answer ends)", from_ms: 0, ms: heard_ms }];
+  if (ledger === null) return [{ name: "In all", from_ms: 0, ms: heard_ms }]; // the parts come when the answer ends
   const turn_ms = after === "spoken" ? (ledger.turn_ms ?? 0) : 0;
   let at_ms = turn_ms - (ledger.ahead_ms ?? 0);
   const spans = Object.entries(ledger.terms_ms).map(([name, ms]) => {

@@ -20,7 +20,20 @@ export interface ToolOptions {
   readonly timeout_ms?: number;
 }
 
+/** One call of a tool: as it begins, and again as it ends. */
+export interface ToolCall {
+  readonly callId: string;
+  readonly name: string;
+  /** JSON, as the model wrote it. */
+  readonly arguments: string;
+  readonly status: "running" | "done" | "failed";
+  /** The result for the model; empty while it runs. */
+  readonly output: string;
+  readonly ms: number;
+}
+
 export interface ToolEvents {
+  changed(call: ToolCall): void;
   /** The result of a call, for the model. */
   result(callId: string, output: string): void;
   /** Every call has its result: the model goes on. */
@@ -78,7 +91,11 @@ export class Tools {
     if (tool === undefined) return;
     const { signal } = this.session;
     this.running++;
-    const output = await this.outcome(call, tool, signal);
+    const begun_ms = performance.now();
+    const known = { callId: call.call_id, name: call.name, arguments: call.arguments };
+    this.events.changed({ ...known, status: "running", output: "", ms: 0 });
+    const { output, status } = await this.outcome(call, tool, signal);
+    this.events.changed({ ...known, status, output, ms: performance.now() - begun_ms });
     if (signal.aborted) return;
     this.running--;
     this.owed = true;
@@ -106,7 +123,7 @@ export class Tools {
     this.owed = false;
   }
 
-  private async outcome(call: FunctionCall, tool: Tool, session: AbortSignal): Promise<string> {
+  private async outcome(call: FunctionCall, tool: Tool, session: AbortSignal): Promise<Pick<ToolCall, "output" | "status">> {
     const limit = new AbortController();
     const signal = AbortSignal.any([session, limit.signal]);
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -116,9 +133,9 @@ export class Tools {
         session.addEventListener("abort", () => reject(session.reason), { once: true, signal: limit.signal });
       });
       const run = async () => tool.run(argumentsOf(call) as never, { callId: call.call_id, signal });
-      return textOf(await Promise.race([run(), late]));
+      return { output: textOf(await Promise.race([run(), late])), status: "done" };
     } catch (error) {
-      return session.aborted ? "" : this.failed(call.name, error);
+      return { output: session.aborted ? "" : this.failed(call.name, error), status: "failed" };
     } finally {
       clearTimeout(timer);
       limit.abort();

@@ -17,9 +17,26 @@ export function heardOf({ text, unheard }: Kept): string {
 
 /** Sound as it came over the wire (base64 of 16 bits, 24 kHz, mono), as a WAV file. */
 export function wavOf(pieces: readonly string[]): Blob {
-  const sound = pieces.map((piece) => Uint8Array.from(atob(piece), (char) => char.charCodeAt(0)));
-  const bytes = sound.reduce((sum, { length }) => sum + length, 0);
-  return new Blob([header(bytes), ...sound], { type: "audio/wav" });
+  const sound = bytesOf(pieces);
+  return new Blob([header(sound.length), sound], { type: "audio/wav" });
+}
+
+/** The same sound as samples in [-1, 1]. */
+export function samplesOf(pieces: readonly string[]): Float32Array<ArrayBuffer> {
+  const bytes = bytesOf(pieces);
+  const view = new DataView(bytes.buffer);
+  return Float32Array.from({ length: bytes.length >> 1 }, (_, n) => view.getInt16(2 * n, true) / 32768);
+}
+
+function bytesOf(pieces: readonly string[]): Uint8Array<ArrayBuffer> {
+  const parts = pieces.map((piece) => Uint8Array.from(atob(piece), (char) => char.charCodeAt(0)));
+  const bytes = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
 }
 
 /** RIFF, one chunk of format and one of data. */

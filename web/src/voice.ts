@@ -152,6 +152,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   ask(text: string, picture: string | null = null): void {
     this.connect();
     if (!this.sayings.add(text, picture ?? this.inputs.camera?.still(STILL_CHARS) ?? null)) this.trouble(TOO_MUCH);
+    if (!this.configured) this.emit("pending", this.sayings.texts);
     this.sayWaiting();
   }
 
@@ -242,11 +243,22 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** Hang up, and let everything go: a client that nobody uses any more can be forgotten. */
   end(): void {
+    this.sayings.take();
+    this.emit("pending", []);
+    this.letGo();
+  }
+
+  /** Try to reach a lost server now, and not at the next attempt's time. */
+  retry(): void {
+    this.connection.retry();
+  }
+
+  /** Everything but the sayings, which may still be sent with another key. */
+  private letGo(): void {
     this.hangUp();
     this.player?.dispose();
     this.player = null;
     this.inputs.close();
-    this.sayings.take();
     this.waiting = [];
     this.floor.mute(false);
     this.emit("change");
@@ -367,7 +379,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private lost(problem: Problem, retry_ms: number | null): void {
     this.configured = this.queued = false;
     this.floor.letGo();
-    if (retry_ms === null) this.end();
+    if (problem.code === "key") this.letGo();
+    else if (retry_ms === null) this.end();
     else void this.inputs.attach(null);
     this.broken = true;
     this.trouble(problem, retry_ms);
@@ -385,6 +398,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private sayWaiting(): void {
     if (!this.configured) return;
     for (const event of this.waiting.splice(0)) this.conversation.pass(event);
+    if (this.sayings.empty) return;
+    this.emit("pending", []);
     for (const saying of this.sayings.take()) this.conversation.say(saying);
   }
 

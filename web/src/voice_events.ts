@@ -5,6 +5,7 @@ import type { FirstSound } from "./first_sound";
 import type { LineKind } from "./line";
 import type { Problem } from "./problem";
 import type { Eagerness } from "./session";
+import type { ToolCall } from "./tools";
 import type { ClientEvent, ServerEvent, Session } from "./wire";
 
 export type VoiceState =
@@ -30,6 +31,12 @@ export interface VoiceEvents {
    * are made.
    */
   text(who: Who, item: string, text: string, final: boolean): void;
+  /** Words of an answer that are known and not heard yet: all of them, after each change. */
+  coming(item: string, text: string): void;
+  /** The texts that wait for the server; none: all of them went out. */
+  pending(texts: readonly string[]): void;
+  /** A tool of this page is called, or its call ended. */
+  tool(call: ToolCall): void;
   /** All of the user's words so far; a later event may take words back, and `text` has the last word. */
   hearing(item: string, text: string): void;
   /** The user began to speak; with push to talk: spoke. */

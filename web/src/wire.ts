@@ -4,7 +4,7 @@ export type ServerEvent =
   | { type: "session.created"; session: Session }
   | { type: "session.updated"; session: Session }
   | { type: "input_audio_buffer.speech_started"; item_id: string }
-  | { type: "input_audio_buffer.speech_stopped"; item_id: string }
+  | { type: "input_audio_buffer.speech_stopped"; item_id: string; parley?: { turn_ms?: number } }
   | { type: "input_audio_buffer.committed"; item_id: string }
   | { type: "conversation.item.truncated"; item_id: string; parley?: { heard_text?: string } }
   | { type: "conversation.item.input_audio_transcription.delta"; item_id: string; delta: string }
@@ -65,6 +65,10 @@ export interface Loaded {
   readonly examples?: readonly string[];
   /** False if speech is not understood, so that users should type. */
   readonly understands_speech?: boolean;
+  /** The kinds of input and output: "audio", "image", "speech", "text", "tools". */
+  readonly abilities?: readonly string[];
+  /** BCP 47 tags. */
+  readonly languages?: readonly string[];
   /** One sentence for each thing that people should know before they talk to it. */
   readonly notes?: readonly string[];
 }

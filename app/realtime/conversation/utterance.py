@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,8 @@ class Utterance:
         """Milliseconds of silence when the turn was found to be over; None if that was not detected."""
         self.over_probability: float | None = None
         """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
+        self.turn_counts: Mapping[str, float] | None = None
+        """How the session's turns have ended so far (``TurnOutcomes``); None if the client ended this one."""
         self._limit = limit_samples
         self._camera = camera
         self._film = film

@@ -24,13 +24,18 @@ def turn_config(
     speculation: Speculation,
     moment: EndpointingContext,
     overlap_ms: int,
+    wait_factor: float = 1.0,
 ) -> TurnConfig:
-    """Return the detector's settings at ``moment``; speech shorter than ``overlap_ms`` begins no turn."""
+    """Return the detector's settings at ``moment``; speech shorter than ``overlap_ms`` begins no turn.
+
+    ``wait_factor`` multiplies the waits of an end-of-turn model (``WaitTuner``).
+    """
     match detection:
         case ServerVad(silence_duration_ms=silence_ms):
             pass
         case SemanticVad():
             silence_ms = context.end_of_turn_model(detection.end_of_turn).silence_ms(moment, detection.waits)
+            silence_ms = round(wait_factor * silence_ms)
     noise_reduction = options.audio.input.noise_reduction
     return TurnConfig(
         threshold=detection.threshold,

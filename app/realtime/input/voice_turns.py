@@ -24,6 +24,8 @@ from app.realtime.input.turn_detector import (
     to_ms,
     to_samples,
 )
+from app.realtime.input.turn_outcomes import TurnOutcomes
+from app.realtime.input.wait_tuner import WaitTuner
 from app.realtime.ports import EndOfTurnModel, EndpointingContext
 from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
@@ -50,7 +52,9 @@ class VoiceTurns:
         self._plays_to = 0.0  # the position up to which the listener hears a response
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
+        self._pause_end_ms = 0  # the end of the voice before the latest pause
         self._sound = PauseSound(context.inference, context.now)
+        self._outcomes = TurnOutcomes(lambda kind: context.metrics.turns.labels(kind).inc())
         self.restart()
 
     def restart(self) -> None:
@@ -63,6 +67,7 @@ class VoiceTurns:
         self._options = options
         if (model := self._model) is not None:
             self._context.inference.warm_up(model)
+        self._set_target()
         self._tune()
 
     def feed(self, pcm: Pcm, clean: Pcm) -> None:
@@ -106,6 +111,7 @@ class VoiceTurns:
         Their echo is not taken for the user.
         """
         self._plays_to = math.inf
+        self._outcomes.answer_sounds(self._context.now())
         if self._options.audio.input.turn_detection is not None:
             pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
             self._detector.playing(self._echo.push(pcm))
@@ -118,9 +124,12 @@ class VoiceTurns:
     def response_started(self) -> None:
         """A response is under way: the user's silence does not count as idle time."""
         self._turn.quiet_from = None
+        if self._speaks:
+            self._outcomes.answer_began()
 
     def response_ended(self, left_s: float) -> None:
         """The listener hears the rest of the response for ``left_s`` seconds; then idle time begins."""
+        self._outcomes.answer_ended()
         self._turn.quiet_from = self._turn.recent.position + round(left_s * MIC_RATE_HZ)
         self._plays_to = min(self._plays_to, self._turn.quiet_from)
 
@@ -131,8 +140,31 @@ class VoiceTurns:
             return
         moment = EndpointingContext() if said is None else self._moment(said)
         self._detector.config = turn_config(
-            detection, self._options, self._context, self._speculation, moment, self._hold_ms
+            detection, self._options, self._context, self._speculation, moment, self._hold_ms, self._wait_factor
         )
+
+    def _set_target(self) -> None:
+        """Begin or end the tuning of waits to the speaker."""
+        detection = self._options.audio.input.turn_detection
+        target = detection.target_cuts if isinstance(detection, SemanticVad) else None
+        tuner = self._outcomes.tuner
+        if target is None:
+            self._outcomes.tuner = None
+        elif tuner is None or tuner.target != target:
+            self._outcomes.tuner = WaitTuner(target)
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether answers have sound."""
+        return "audio" in self._options.output_modalities
+
+    @property
+    def _wait_factor(self) -> float:
+        return 1.0 if self._outcomes.tuner is None else self._outcomes.tuner.factor
+
+    @property
+    def _untuned_wait_ms(self) -> float:
+        return self._detector.config.silence_duration_ms / self._wait_factor
 
     @property
     def _answer_plays(self) -> bool:
@@ -189,10 +221,14 @@ class VoiceTurns:
             case VoiceStarted(audio_start_ms=start_ms):
                 self._begin(self._detector_start + to_samples(start_ms))
             case VoicePaused(speech_end_ms=end_ms):
+                self._pause_end_ms = end_ms
                 if turn.utterance is not None:
                     self._judge_fall(turn.utterance, end_ms)
                 turn.emit(turn_events.TurnPaused())
             case VoiceResumed():
+                if self._outcomes.tuner is not None:
+                    pause_ms = to_ms(self._detector.position) - self._pause_end_ms
+                    self._outcomes.tuner.add_pause(pause_ms, self._untuned_wait_ms)
                 self._falling = 0.0
                 turn.emit(turn_events.TurnResumed())
                 turn.show()
@@ -201,16 +237,23 @@ class VoiceTurns:
                 self._weigh(end_ms + PATIENCE_MS)  # it is over: what is known has to do
                 if turn.utterance is not None:
                     turn.utterance.silence_ms = end_ms - speech_end_ms
-                    turn.utterance.over_probability = self._over_probability(turn.utterance)
-                    end = self._detector_start + to_samples(end_ms)
-                    turn.end(turn_events.TurnStopped(turn.utterance, to_ms(end)))
-                    self._tune()
+                    self._end(turn.utterance, end_ms)
+
+    def _end(self, said: Utterance, end_ms: int) -> None:
+        """End the turn, with what is known about its end."""
+        said.over_probability = self._over_probability(said)
+        answered = self._options.auto_responds and self._speaks
+        self._outcomes.turn_ended(said, self._context.now(), self._untuned_wait_ms, answered)
+        said.turn_counts = self._outcomes.report
+        self._turn.end(turn_events.TurnStopped(said, to_ms(self._detector_start + to_samples(end_ms))))
+        self._tune()
 
     def _begin(self, start: int) -> None:
         """Begin a turn at a sample of the session."""
         self._falling = 0.0
         self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))
+        self._outcomes.turn_began(utterance, self._context.now())
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
         if detection is not None and hold_ms:
             self._overlap = Backchannel(to_ms(self._detector.position) - hold_ms, detection.backchannel_ms)
@@ -237,6 +280,7 @@ class VoiceTurns:
             case True:
                 self.take_turn()
             case False:
+                self._outcomes.turn_dropped()
                 self.reset()
                 self._turn.drop()
             case None:

@@ -13,6 +13,7 @@ from app.realtime.protocol import HostedItem, Item, MessageItem, SessionOptions,
 from app.realtime.session_context import SessionContext
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, ToolDefinition
+from engine.core import SpeechHints
 
 
 class RequestBuilder:
@@ -33,7 +34,12 @@ class RequestBuilder:
         return fitting
 
     def build(
-        self, id: str, spec: ResponseSpec, items: tuple[Item, ...], hosted: tuple[ToolDefinition, ...]
+        self,
+        id: str,
+        spec: ResponseSpec,
+        items: tuple[Item, ...],
+        hosted: tuple[ToolDefinition, ...],
+        hints: SpeechHints,
     ) -> Request:
         """Return the request for a response to these items."""
         options, utterance = spec.options, spec.utterance
@@ -46,6 +52,7 @@ class RequestBuilder:
             live=utterance is not None,
             camera=utterance is not None and utterance.watched,
             preemptible=spec.preemptible,
+            hints=hints,
             wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._context.voice(options.voice),
             speed=options.audio.output.speed,

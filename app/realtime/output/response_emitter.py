@@ -15,6 +15,7 @@ from app.ids import new_id
 from app.realtime.conversation import Conversation
 from app.realtime.output.hosted_tools import Hosting
 from app.realtime.output.playout import Packet
+from app.realtime.output.timing import Timing
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
     ApprovalRequestItem,
@@ -153,10 +154,8 @@ class ResponseEmitter:
             cached_tokens=counted.cached_tokens,
         )
 
-    def timed(
-        self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None, over_probability: float | None
-    ) -> None:
-        """Set the parts of the time to first audio, and the probability that the turn was over."""
+    def timed(self, ledger: Ledger | None, ahead_ms: float, timing: Timing) -> None:
+        """Set the parts of the time to first audio, and what is known about the end of the turn."""
         if ledger is not None and not self.closed:
             terms = dict(ledger.terms)
             self.view = replace(
@@ -164,8 +163,9 @@ class ResponseEmitter:
                 ledger=terms,
                 ttfa_ms=ledger.ttfa_ms,
                 ahead_ms=ahead_ms,
-                turn_ms=turn_ms,
-                over_probability=over_probability,
+                turn_ms=timing.turn_ms,
+                over_probability=timing.over_probability,
+                turn_counts=timing.turn_counts,
             )
 
     def close(

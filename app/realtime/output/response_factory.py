@@ -16,6 +16,7 @@ from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
+from app.realtime.speech_hints import speech_hints
 from engine import Usage
 
 
@@ -61,7 +62,7 @@ class ResponseFactory:
         response = ResponseEmitter(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
         hosted = tuple(tool.tool for tool in hosting.functions.values())
         items = self._requests.fit(spec, self.options, hosted)
-        request = self._requests.build(response.id, spec, items, hosted)
+        request = self._requests.build(response.id, spec, items, hosted, speech_hints(self.options))
         input_item_id = last_untranscribed(spec.items) if utterance is None else utterance.item_id
         version = self.prompt_version(utterance)
         task = ResponseTask(response, request, utterance, input_item_id, version, self._context.now)

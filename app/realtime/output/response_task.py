@@ -390,8 +390,7 @@ class ResponseTask:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:
                     ahead_ms = self.timing.ahead_ms(self._speculative_since_s)
-                    timing = self.timing
-                    self.response.timed(self._chunks.ledger, ahead_ms, timing.turn_ms, timing.over_probability)
+                    self.response.timed(self._chunks.ledger, ahead_ms, self.timing)
                     self._chunks.played(self.playout.skipped_samples / SPEAKER_RATE_HZ)
             self.response.audio(packet)
             listener.on_packet(packet)

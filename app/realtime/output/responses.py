@@ -121,6 +121,7 @@ class Responses:
             task = self._factory.default_task()
         task.timing.turn_ms = utterance.silence_ms
         task.timing.over_probability = utterance.over_probability
+        task.timing.turn_counts = utterance.turn_counts
         self.active.begin(task)
 
     def pause_for(self, utterance: Utterance) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine import SPEAKER_RATE_HZ
@@ -20,6 +21,8 @@ class Timing:
     """Silence in ms between the user's last word and the end of the turn; None if the user did not speak."""
     over_probability: float | None = None
     """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
+    turn_counts: Mapping[str, float] | None = None
+    """How the session's turns had ended when this one was over (``TurnOutcomes``); None if the client ended it."""
 
     def ttfa_s(self) -> float | None:
         return None if self.first_sent_s is None else self.first_sent_s - self.asked_s

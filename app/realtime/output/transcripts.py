@@ -13,6 +13,7 @@ from app.realtime.conversation import Conversation, Utterance
 from app.realtime.output.caption import Caption
 from app.realtime.protocol import ServerEvent, SessionOptions, server_events
 from app.realtime.session_context import SessionContext
+from app.realtime.speech_hints import speech_hints
 from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
@@ -115,6 +116,7 @@ class Transcripts:
             owner=ASKED.get().owner,
             messages=(),
             live=True,
+            hints=speech_hints(self.options),
             wants=frozenset({"transcript"}),
         )
         try:

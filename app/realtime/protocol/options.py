@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from app.realtime.protocol.beta import check_shape
 from app.refusal import Refusal
@@ -36,13 +36,21 @@ class PcmaFormat(Struct, frozen=True, tag="audio/pcma"):
     """G.711 A-law at 8 kHz."""
 
 
-class Transcription(Struct, frozen=True):
-    """Settings for transcripts of the user's speech. ``model`` is only echoed: the loaded model transcribes.
+Language = Annotated[str, Meta(max_length=35)]
+Keyword = Annotated[str, Meta(max_length=100)]
 
-    ``language``, ``prompt``, ``keywords`` and similar fields are ignored, so they are not echoed.
+
+class Transcription(Struct, frozen=True):
+    """Settings for transcripts of the user's speech, and hints for the ASR model.
+
+    ``model`` is only echoed: the loaded model transcribes. ``delay`` is ignored, so it is not echoed.
     """
 
     model: str | None = None
+    language: Language | UnsetType | None = UNSET
+    languages: Annotated[list[Language], Meta(max_length=100)] | UnsetType | None = UNSET
+    prompt: Annotated[str, Meta(max_length=4000)] | UnsetType | None = UNSET
+    keywords: Annotated[list[Keyword], Meta(max_length=200)] | UnsetType | None = UNSET
 
 
 class NoiseReduction(Struct, frozen=True):
@@ -81,6 +89,8 @@ class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
     """Ours: the end-of-turn model. ``auto``: the deployment's; ``words``: the judge that listens to no sound."""
     backchannel_ms: Ms = BACKCHANNEL_MS
     """Ours: as for ``server_vad``."""
+    target_cuts: Annotated[float, Meta(ge=0.005, le=0.5)] | None = None
+    """Ours: the share of turns that may end early. The waits are tuned to the speaker. None: they are not tuned."""
 
     threshold = 0.5
     prefix_padding_ms = 300

@@ -86,6 +86,8 @@ class SpeechStoppedEvent(Struct, frozen=True):
     audio_end_ms: int
     over_probability: float | None = None
     """Ours: the end-of-turn model's probability that the turn was over; None where no such model ended it."""
+    turn_ms: float | None = None
+    """Ours: the silence that ended the turn; None if no silence ended it."""
 
 
 class TimeoutTriggeredEvent(Struct, frozen=True):
@@ -207,6 +209,8 @@ class ResponseView(Struct, frozen=True):
     """Silence in ms between the user's last word and the end of the turn; None if the user did not speak."""
     over_probability: float | None = None
     """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
+    turn_counts: Mapping[str, float] | None = None
+    """How the session's turns have ended so far; None if no silence ended this one."""
 
 
 class ResponseCreatedEvent(Struct, frozen=True):

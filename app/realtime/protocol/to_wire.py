@@ -95,9 +95,10 @@ def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
 
 def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
     match event:
-        case server_events.SpeechStoppedEvent(item_id, end_ms, probability):
+        case server_events.SpeechStoppedEvent(item_id, end_ms, probability, turn_ms):
             stopped = {"type": "input_audio_buffer.speech_stopped", "item_id": item_id, "audio_end_ms": end_ms}
-            return [stopped if probability is None else {**stopped, "parley": _over_probability(probability)}]
+            ours = {**_turn_ms(turn_ms), **_over_probability(probability)}
+            return [{**stopped, "parley": ours} if ours else stopped]
         case server_events.DtmfReceivedEvent(key, at_s):
             return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
         case server_events.TranscriptionCompletedEvent(item_id, transcript, seconds):
@@ -272,9 +273,15 @@ def _ledger(view: server_events.ResponseView) -> WireEvent:
     """Return the parts of the time to first audio: an extension of the protocol."""
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
-    turn = {} if view.turn_ms is None else {"turn_ms": round(view.turn_ms, 3)}
+    turn = _turn_ms(view.turn_ms)
     over = _over_probability(view.over_probability)
-    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn, **over}}
+    counts = {} if view.turn_counts is None else {"turns": view.turn_counts}
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn, **over, **counts}}
+
+
+def _turn_ms(silence_ms: float | None) -> WireEvent:
+    """Return the silence that ended the turn: ours, not the protocol's."""
+    return {} if silence_ms is None else {"turn_ms": round(silence_ms, 3)}
 
 
 def _over_probability(probability: float | None) -> WireEvent:

@@ -83,8 +83,12 @@ def languages_of(folder: Path, languages: Sequence[str] = ()) -> tuple[str, ...]
 
 def in_capitals(tokens: Path) -> bool:
     """Return whether all tokens of a model are in capital letters."""
-    lines = tokens.read_text("utf-8").split("\n")
-    return "".join(line.split()[0] for line in lines if line.strip() and line[0] != "<").isupper()
+    return "".join(name for name in token_names(tokens) if name[0] != "<").isupper()
+
+
+def token_names(tokens: Path) -> list[str]:
+    """Return the tokens of a table, in order."""
+    return [line.split()[0] for line in tokens.read_text("utf-8").split("\n") if line.strip()]
 
 
 def _preferred(paths: Sequence[Path]) -> Path | None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.errors import WeightsError
+from engine.errors import ConfigError, WeightsError
+from engine.worker.asr.hotwords import Hotwords, hotwords_of
 from engine.worker.asr.sherpa_model_files import (
     in_capitals,
     languages_of,
@@ -68,6 +69,13 @@ class SherpaEars(SherpaModel):
     recognizer = "OnlineRecognizer"
     tail_s: float
     """Seconds of silence that must follow the last word before the model decodes it."""
+    hotwords: Hotwords | None = None
+    """How its streams take hotwords; None if they take none."""
+
+    def stream(self, recognizer: Any, keywords: Sequence[str]) -> Any:
+        """Return the library's stream for one user. ``keywords`` have no effect without ``hotwords``."""
+        encoded = "" if self.hotwords is None else self.hotwords.encode(keywords)
+        return recognizer.create_stream(hotwords=encoded) if encoded else recognizer.create_stream()
 
 
 class _Networks(NamedTuple):
@@ -79,20 +87,33 @@ class _Networks(NamedTuple):
     tail_s: float
     tokens: int = 0
     """Number of tokens, or 0 if the metadata does not include it."""
+    hotwords: bool = False
+    """Whether its streams can take hotwords."""
 
 
-def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
-    """Find the streaming model in a folder. Raises WeightsError for missing, damaged or unsupported files."""
+def sherpa_ears(folder: Path | None, languages: Sequence[str] = (), hotwords_score: float = 0.0) -> SherpaEars:
+    """Find the streaming model in a folder.
+
+    Raises WeightsError for missing, damaged or unsupported files, ConfigError if the model takes no hotwords.
+    """
     folder = weights_folder(folder, USE, "a speech recognition model of sherpa-onnx")
     networks = _networks(folder)
     tokens = tokens_of(folder, networks.tokens)
     arguments: dict[str, Any] = {name: str(path) for name, path in {**networks.files, "tokens": tokens}.items()}
     if networks.factory == "from_transducer":
         arguments["temperature_scale"] = 1.0  # makes each token's score its log-probability
+    hotwords = None
+    if hotwords_score:
+        if not networks.hotwords:
+            raise ConfigError(f"options.hotwords_score: only zipformer transducers take hotwords, not {folder}")
+        hotwords = hotwords_of(tokens, hotwords_score)
+        arguments.update(hotwords.arguments)
     return SherpaEars(
         folder=folder,
         factory=networks.factory,
         arguments=arguments,
+        generated=hotwords.generated if hotwords else {},
+        hotwords=hotwords,
         languages=languages_of(folder, languages),
         capitals=in_capitals(tokens),
         tail_s=networks.tail_s,
@@ -113,7 +134,7 @@ def _networks(folder: Path) -> _Networks:
         _check_streams(encoder)
     files = whole(folder, parts)
     count = int(needed_metadata(files["decoder"], ["vocab_size", "context_size"])["vocab_size"])
-    return _Networks(files, "from_transducer", _zipformer_tail_s(files["encoder"]), count)
+    return _Networks(files, "from_transducer", _zipformer_tail_s(files["encoder"]), count, hotwords=True)
 
 
 def _one_network(model: Path) -> _Networks:

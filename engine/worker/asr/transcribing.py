@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
+from engine.core import MIC_RATE_HZ, Facets, Hint, Pcm, StageInfo, Wave
 from engine.deployment.config import build
 from engine.errors import ConfigError
 from engine.worker.asr.word_times import WordTimes
@@ -44,15 +44,20 @@ def language_codes(languages: Sequence[str], known: Sequence[str]) -> tuple[str,
     return codes
 
 
-def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
-    """Describe a speech recognition stage for at most ``slots`` concurrent users."""
+def ears_info(
+    config: StageConfig,
+    languages: tuple[str, ...],
+    slots: int | None = None,
+    hints: frozenset[Hint] = frozenset(),
+) -> StageInfo:
+    """Describe a speech recognition stage for at most ``slots`` concurrent users. ``hints``: see ``Facets.hints``."""
     return StageInfo(
         takes=kinds(Speech),
         emits=kinds(Transcript),
         feeds=kinds(Transcript),
         blocking=True,
         slots=min(config.slots, slots or config.slots),
-        facets=Facets(heard_languages=languages),
+        facets=Facets(heard_languages=languages, hints=hints),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.chunk import Chunk
-from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.core import MIC_RATE_HZ, NO_HINTS, Pcm, SpeechHints, StageInfo
 from engine.errors import EngineError
 from engine.worker.asr.speech_gate import is_loud, loudness, spoken
 from engine.worker.asr.transcribing import pcm_of, transcript
@@ -46,6 +46,7 @@ CUT_FRAME = MIC_RATE_HZ // 5
 class Clip:
     """One user's speech since the last cut."""
 
+    hints: SpeechHints = NO_HINTS
     pieces: list[Pcm] = field(default_factory=list[Pcm])
     samples: int = 0
     decoded_samples: int = 0
@@ -122,13 +123,17 @@ class WholeClips(ABC):
             The words of each clip, in the order of ``clips``.
         """
 
+    def transcribe_hinted(self, clips: Sequence[Pcm], hints: Sequence[SpeechHints]) -> Sequence[WordTimes]:
+        """Transcribe a batch with the hints of each clip. Override this if the model takes hints (``Facets.hints``)."""
+        return self.transcribe(clips)
+
     def warm_up(self) -> None:
         # Noise, because the speech gate would drop silence.
         noise = np.random.default_rng(0).integers(-2000, 2000, 2 * MIC_RATE_HZ, np.int16)
         warm_up(self, 1, noise, steps=2)
 
     def open(self, req: StageRequest) -> None:
-        req.state = Clip()
+        req.state = Clip(req.request.hints)
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
         return pcm_of(inputs)
@@ -170,7 +175,7 @@ class WholeClips(ABC):
         """Transcribe the clips, each up to the length that the model can take."""
         began_s = self._clock()
         sounds = [clip.sound()[: _cut(clip.sound(), self._longest)] for clip in clips]
-        results = self._transcribed(sounds)
+        results = self._transcribed(sounds, [clip.hints for clip in clips])
         share = (self._clock() - began_s) / (sum(map(len, sounds)) / MIC_RATE_HZ)
         self._share = share if share > self._share else 0.9 * self._share + 0.1 * share
         for clip, sound, result in zip(clips, sounds, results, strict=True):
@@ -179,16 +184,16 @@ class WholeClips(ABC):
             if len(sound) < clip.samples:
                 clip.settle(len(sound))
 
-    def _transcribed(self, sounds: Sequence[Pcm]) -> Sequence[WordTimes]:
+    def _transcribed(self, sounds: Sequence[Pcm], hints: Sequence[SpeechHints]) -> Sequence[WordTimes]:
         if not self.invents:
-            return self.transcribe(sounds)
-        loud = [is_loud(sound) for sound in sounds]
-        audible = [sound for sound, is_audible in zip(sounds, loud, strict=True) if is_audible]
-        results = iter(self.transcribe(audible) if audible else ())
-        return [
-            _said(next(results), sound) if is_audible else NOTHING
-            for sound, is_audible in zip(sounds, loud, strict=True)
-        ]
+            return self.transcribe_hinted(sounds, hints)
+        results = [NOTHING] * len(sounds)
+        audible = [n for n, sound in enumerate(sounds) if is_loud(sound)]
+        if audible:
+            words = self.transcribe_hinted([sounds[n] for n in audible], [hints[n] for n in audible])
+            for n, result in zip(audible, words, strict=True):
+                results[n] = _said(result, sounds[n])
+        return results
 
     def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
         """Return the new transcript, if any.

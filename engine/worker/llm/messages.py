@@ -245,7 +245,8 @@ def _results(turns: Sequence[_Turn]) -> Mapping[str, deque[str]]:
 def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iterator[Body]:
     """Yield what the assistant said and called, then what its calls gave.
 
-    Servers refuse a call without a result right behind it, so a call that has none is left out.
+    Servers refuse a call without a result right behind it, so a call that has none is left out. Each call has a message
+    of its own, because templates such as Llama 3.1's refuse several calls in one.
     """
     text = "\n".join(filter(str.strip, map(_words, parts)))
     made = [
@@ -253,12 +254,12 @@ def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iter
         for part in parts
         if isinstance(part, ToolCallPart) and results.get(part.call_id)
     ]
-    if made:
-        yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part, _ in made]}
-    elif text:
+    if text and not made:
         yield {"role": "assistant", "content": text}
     for part, result in made:
+        yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part)]}
         yield {"role": "tool", "tool_call_id": part.call_id, "content": result}
+        text = ""
 
 
 def _call(part: ToolCallPart) -> Body:

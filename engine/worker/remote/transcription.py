@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 
 from engine.audio.wav import wav
-from engine.core import Pcm
+from engine.core import NO_HINTS, Pcm, SpeechHints
 from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError, StageFailed
 from engine.worker.remote.connection import LARGEST_BODY, ServerConnections, body_of, kind_of
@@ -59,14 +59,14 @@ class TranscriptionServer:
         self._options = options
         self._connection = ServerConnections(options, now)
 
-    async def hear(self, pcm: Pcm) -> str:
+    async def hear(self, pcm: Pcm, hints: SpeechHints = NO_HINTS) -> str:
         """Return the transcript of a recording: int16 [samples] at MIC_RATE_HZ. Raises one EngineError.
 
         Cancelling this call cancels the request at the server.
         """
         options = self._options
         patience = self._connection.patience(options.answer_s, options.answer_s)
-        sent = {"data": self._form(), "files": {"file": ("turn.wav", wav(pcm), "audio/wav")}}
+        sent = {"data": self._form(hints), "files": {"file": ("turn.wav", wav(pcm), "audio/wav")}}
         async with self._connection.answer("audio/transcriptions", patience, (), **sent) as response:
             return await self._words(response, patience)
 
@@ -78,13 +78,15 @@ class TranscriptionServer:
     async def aclose(self) -> None:
         await self._connection.aclose()
 
-    def _form(self) -> dict[str, str]:
+    def _form(self, hints: SpeechHints) -> dict[str, str]:
         options = self._options
+        language = hints.languages[0] if len(hints.languages) == 1 else options.language
+        prompt = "\n".join(part for part in (options.prompt, ", ".join(hints.keywords), hints.prompt) if part)
         asked: dict[str, Any] = {
             "model": options.model,
             "response_format": "json",
-            "language": options.language.partition("-")[0].lower() or None,  # Whisper servers only know ISO 639-1
-            "prompt": options.prompt or None,
+            "language": language.partition("-")[0].lower() or None,  # Whisper servers only know ISO 639-1
+            "prompt": prompt or None,
         }
         asked = {**asked, **options.fields}
         return {name: str(value) for name, value in asked.items() if value is not None}

@@ -23,6 +23,17 @@ ALICE, BOB = {"authorization": "Bearer sk-alice-0123456789"}, {"authorization": 
 ID = re.compile(r"req_\w{20,}")
 
 
+async def test_pages_of_other_origins_may_load_the_library_and_nothing_else(server: Running) -> None:
+    """Without this a browser blocks the library itself, which then cannot say that the origin is not allowed."""
+    elsewhere = {"origin": "https://shop.example"}
+    async with httpx.AsyncClient(base_url=server.http, headers=elsewhere) as http:
+        allowed = "access-control-allow-origin"
+        for path in ("/voice.js", "/call.js"):
+            assert (await http.get(path)).headers[allowed] == "*"
+        for path in ("/", "/v1/models", "/health"):
+            assert allowed not in (await http.get(path)).headers
+
+
 async def test_every_answer_says_what_a_browser_may_do_with_it(server: Running) -> None:
     async with httpx.AsyncClient(base_url=server.http) as http:
         answers = [await http.get(path) for path in ("/", "/livez", "/metrics", "/v1/nothing", "/voice.js")]

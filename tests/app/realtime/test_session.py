@@ -369,6 +369,7 @@ async def test_what_was_understood_decides_how_long_a_pause_is_waited_for() -> N
             await talk.hear(silence(0.032))
         (stopped,) = talk.of("input_audio_buffer.speech_stopped")
         assert 0 <= stopped["parley"]["over_probability"] <= 1
+        assert stopped["parley"]["turn_ms"] > 0
     waits = []
     for words in ("hello", "and"):
         turn = Utterance(16_000)

@@ -133,6 +133,7 @@ async def test_semantic_vad_is_accepted_and_ends_turns(client: Any) -> None:
         "interrupt_response": True,
         "end_of_turn": "auto",
         "backchannel_ms": 1000,
+        "target_cuts": None,
     }
     await speak(client, 0.6, 1.0)  # a tone is held, as by one who goes on: a longer wait
     assert (await client.until("response.done"))["response"]["status"] == "completed"

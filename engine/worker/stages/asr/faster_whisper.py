@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.core import MIC_RATE_HZ, NO_HINTS, Hint, Pcm, SpeechHints, StageInfo
 from engine.worker.asr.faster_whisper import LONGEST_PROMPT, USE, whisper_folder, whisper_options
 from engine.worker.asr.transcribing import ears_info, floats, language_codes
 from engine.worker.asr.whole_clips import WholeClips
@@ -25,6 +25,7 @@ PAUSE_S = 10
 WINDOW_STEP_S = 5
 """Windows are a multiple of this, so that users who speak at the same time share a batch."""
 LONGEST_WINDOW_S = 30
+HINTS: frozenset[Hint] = frozenset({"language", "prompt", "keywords"})
 TOKENS_PER_S = 20
 """Upper bound for the tokens of speech in any language. English has about 4."""
 CONTEXT = 448
@@ -50,7 +51,7 @@ class FasterWhisperStage(WholeClips):
         options = whisper_options(config.options)
         known = whisper_folder(config.weights).languages
         language_codes(options.languages, known)
-        return ears_info(config, options.languages or known)
+        return ears_info(config, options.languages or known, hints=HINTS)
 
     def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(config, clock)
@@ -60,24 +61,40 @@ class FasterWhisperStage(WholeClips):
         self._beam_size = options.beam_size
         self._model = folder.load(config, options)
         self._tokenizer_of = installed(USE, "faster_whisper.tokenizer", "faster-whisper", "whisper").Tokenizer
-        prompt = f" {options.prompt.strip()}" if options.prompt else ""
-        self._previous = self._tokenizer(self._languages[0]).encode(prompt)[-LONGEST_PROMPT:]
+        self._prompt = options.prompt
 
     def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
-        windows = [_window_s(clip) for clip in clips]
+        return self.transcribe_hinted(clips, [NO_HINTS] * len(clips))
+
+    def transcribe_hinted(self, clips: Sequence[Pcm], hints: Sequence[SpeechHints]) -> Sequence[WordTimes]:
+        batches: dict[tuple[int, str], list[int]] = {}
+        for n, (clip, hint) in enumerate(zip(clips, hints, strict=True)):
+            batches.setdefault((_window_s(clip), _prompt(self._prompt, hint)), []).append(n)
         results = [NOTHING] * len(clips)
-        for window_s in sorted({*windows}):
-            batch = [n for n, other_s in enumerate(windows) if other_s == window_s]
-            for n, text in zip(batch, self._decode([clips[n] for n in batch], window_s), strict=True):
+        for (window_s, prompt), batch in sorted(batches.items()):
+            languages = [self._candidates(hints[n]) for n in batch]
+            texts = self._decode([clips[n] for n in batch], window_s, prompt, languages)
+            for n, text in zip(batch, texts, strict=True):
                 results[n] = WordTimes(text)
         return results
 
-    def _decode(self, clips: Sequence[Pcm], window_s: int) -> list[str]:
-        """Return the texts of clips that are padded with silence to ``window_s``."""
+    def _candidates(self, hint: SpeechHints) -> Sequence[str]:
+        """Return the languages that a clip may be in: those of the hint that the stage knows, or else all."""
+        codes = [language.partition("-")[0].lower() for language in hint.languages]
+        return [code for code in codes if code in self._languages] or self._languages
+
+    def _decode(
+        self, clips: Sequence[Pcm], window_s: int, prompt: str, candidates: Sequence[Sequence[str]]
+    ) -> list[str]:
+        """Return the texts of clips that are padded with silence to ``window_s``.
+
+        ``candidates`` are the languages that each clip may be in. The library requires prompts of equal length.
+        """
         waves = [np.pad(floats(clip), (0, window_s * MIC_RATE_HZ - len(clip))) for clip in clips]
         encoded = self._model.encode(np.stack([self._model.feature_extractor(wave, padding=0) for wave in waves]))
-        tokenizers = [self._tokenizer(language) for language in self._spoken_languages(encoded, len(clips))]
-        prompts = [self._model.get_prompt(one, self._previous, without_timestamps=True) for one in tokenizers]
+        tokenizers = [self._tokenizer(language) for language in self._spoken_languages(encoded, candidates)]
+        previous = tokenizers[0].encode(prompt)[-LONGEST_PROMPT:]
+        prompts = [self._model.get_prompt(one, previous, without_timestamps=True) for one in tokenizers]
         most = min(10 + TOKENS_PER_S * max(map(len, clips)) // MIC_RATE_HZ, CONTEXT - len(prompts[0]))
         results = self._model.model.generate(
             encoded,
@@ -89,13 +106,15 @@ class FasterWhisperStage(WholeClips):
         )
         return [_text(result, one, most) for result, one in zip(results, tokenizers, strict=True)]
 
-    def _spoken_languages(self, encoded: Any, count: int) -> list[str]:
-        """Return the most likely language of each clip."""
-        if len(self._languages) == 1:
-            return [self._languages[0]] * count
-        known = {*self._languages}
+    def _spoken_languages(self, encoded: Any, candidates: Sequence[Sequence[str]]) -> list[str]:
+        """Return the most likely language of each clip among its candidates."""
+        if all(len(codes) == 1 for codes in candidates):
+            return [codes[0] for codes in candidates]
         ranked = self._model.model.detect_language(encoded)
-        return [next(code for token, _ in clip if (code := token.strip("<|>")) in known) for clip in ranked]
+        return [
+            next(code for token, _ in clip if (code := token.strip("<|>")) in codes)
+            for clip, codes in zip(ranked, candidates, strict=True)
+        ]
 
     def _tokenizer(self, language: str) -> Any:
         model = self._model
@@ -109,6 +128,12 @@ def _window_s(clip: Pcm) -> int:
     """Return the length of the window for a clip."""
     least_s = -(-len(clip) // MIC_RATE_HZ) + PAUSE_S
     return min(-(-least_s // WINDOW_STEP_S) * WINDOW_STEP_S, LONGEST_WINDOW_S)
+
+
+def _prompt(configured: str, hint: SpeechHints) -> str:
+    """Return the text before a clip: keywords first, because Whisper continues in the style of the last words."""
+    parts = (", ".join(hint.keywords), configured.strip(), hint.prompt.strip())
+    return "".join(f" {part}" for part in parts if part)
 
 
 def _text(result: Any, tokenizer: Any, most: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 import numpy as np
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
+from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, SpeechHints, StageInfo
 from engine.deployment.llm_urls import leaving
 from engine.errors import RequestError
 from engine.worker.asr.speech_gate import is_loud, spoken
@@ -41,6 +41,7 @@ class OpenAiAsrStage(Streamed):
             replay="never",
             facets=Facets(
                 heard_languages=(options.language,) if options.language else (),
+                hints=frozenset({"language", "prompt", "keywords"}),
                 leaving=leaving(options.url, text=False, audio=True),
             ),
         )
@@ -56,12 +57,12 @@ class OpenAiAsrStage(Streamed):
 
     async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
         pcm = await _turn(inputs)
-        text = spoken(await self._transcribe(pcm), len(pcm) / MIC_RATE_HZ) if is_loud(pcm) else ""
+        text = spoken(await self._transcribe(pcm, request.hints), len(pcm) / MIC_RATE_HZ) if is_loud(pcm) else ""
         yield Transcript(text, final=True, understood=bool(text))
 
-    async def _transcribe(self, pcm: Pcm) -> str:
+    async def _transcribe(self, pcm: Pcm, hints: SpeechHints) -> str:
         with self._watch.asking():
-            text = await self._api.hear(pcm)
+            text = await self._api.hear(pcm, hints)
         self._watch.answered()
         return text
 

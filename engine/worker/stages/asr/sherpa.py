@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from engine.chunk import Chunk
-from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.core import MIC_RATE_HZ, Hint, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.asr.sherpa_streaming import sherpa_ears
-from engine.worker.asr.transcribing import ROW, ears_info, ears_options, floats, pcm_of, transcript
+from engine.worker.asr.hotwords import sherpa_options
+from engine.worker.asr.sherpa_streaming import SherpaEars, sherpa_ears
+from engine.worker.asr.transcribing import ROW, ears_info, floats, pcm_of, transcript
 from engine.worker.asr.word_times import WordTimes, words_of
 from engine.worker.libraries.sherpa import recognizer_of
 from engine.worker.stage import StageConfig, guarded, warm_up
@@ -37,18 +38,20 @@ class SherpaAsrStage:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return ears_info(config, sherpa_ears(config.weights, ears_options(config.options).languages).languages)
+        ears = _ears_of(config)
+        hints: frozenset[Hint] = frozenset({"keywords"} if ears.hotwords else ())
+        return ears_info(config, ears.languages, hints=hints)
 
     def __init__(self, config: StageConfig) -> None:
-        self._ears = sherpa_ears(config.weights, ears_options(config.options).languages)
-        self.info = ears_info(config, self._ears.languages)
+        self._ears = _ears_of(config)
+        self.info = self.describe(config)
         self._recognizer = recognizer_of(self._ears, "asr.sherpa", config.threads)
 
     def warm_up(self) -> None:
         warm_up(self, min(self.info.slots, 2), np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)
 
     def open(self, req: StageRequest) -> None:
-        req.state = SherpaUtterance(self._recognizer.create_stream())
+        req.state = SherpaUtterance(self._ears.stream(self._recognizer, req.request.hints.keywords))
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
         return pcm_of(inputs, ROW)
@@ -86,3 +89,8 @@ class SherpaAsrStage:
 
 
 STAGE = SherpaAsrStage
+
+
+def _ears_of(config: StageConfig) -> SherpaEars:
+    options = sherpa_options(config.options)
+    return sherpa_ears(config.weights, options.languages, options.hotwords_score)

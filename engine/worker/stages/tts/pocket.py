@@ -16,6 +16,7 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.remote.options import check_language
 from engine.worker.stage import StageConfig
 from engine.worker.tts.clause_voice import ClauseSpeaker, Piece, Saying
+from engine.worker.tts.number_words import number_words
 from engine.worker.tts.pocket import PocketFiles, PocketVoice, pocket_files
 from engine.worker.tts.reference_voice import Clone, check_clones, reference_sound
 from engine.worker.tts.voices import named, voice_info
@@ -51,10 +52,15 @@ class PocketStage(ClauseSpeaker):
         options, files = _asked(config)
         self._library = PocketVoice(files, config.threads)
         self.rate_hz = self._library.rate_hz
+        self._spell = number_words(options.language or files.language)
         self._voices: Mapping[str, Any] = {
             **{name: self._library.embedded(path) for name, path in files.embeddings.items()},
             **{clone.name: self._library.cloned(reference_sound(clone, self.rate_hz)) for clone in options.clones},
         }
+
+    def wording(self, text: str) -> str:
+        line = super().wording(text)
+        return self._spell(line) if self._spell else line
 
     def pieces(self, saying: Saying) -> Iterator[Piece]:
         for wave in self._library.frames(saying.text, self._voices[saying.voice], saying.seed):

@@ -101,6 +101,20 @@ async def test_what_a_model_heard_is_forgotten_once_the_user_goes_on() -> None:
     assert not any(isinstance(event, TurnStopped) for event in listening.events)
 
 
+async def test_the_waits_are_tuned_to_the_pauses_of_the_speaker_if_a_share_of_cuts_is_given() -> None:
+    waits_ms: list[int] = []
+    for target in (None, 0.02):
+        listening = Listening(judge=Judge(), target_cuts=target, **SEMANTIC)
+        untuned_ms = listening.buffer.voice._detector.config.silence_duration_ms
+        for _ in range(8):
+            await listening.append(tone(0.3), silence(0.2))
+        await listening.append(tone(0.3))
+        waits_ms.append(listening.buffer.voice._detector.config.silence_duration_ms)
+        assert waits_ms[0] == untuned_ms
+        listening.buffer._context.inference.close()
+    assert waits_ms[1] < waits_ms[0]
+
+
 async def test_a_session_may_choose_the_model_that_listens_to_no_sound() -> None:
     words = Judge()
     listening = Listening(judge=Judge(sound=0.9), words=words, end_of_turn="words", **SEMANTIC)

@@ -25,6 +25,8 @@ def test_how_likely_a_turn_was_over_is_ours_and_absent_where_a_fixed_silence_end
     )
     assert stopped["parley"] == {"over_probability": 0.988}
     assert "parley" not in fixed
+    silent = json.loads(encode(SpeechStoppedEvent("item_1", 500, turn_ms=320.0))[0])
+    assert silent["parley"] == {"turn_ms": 320.0}
     numbered = json.loads(encode(SpeechStoppedEvent("item_1", 500, 0.5), numbers=iter([7]))[0])
     assert numbered["parley"] == {"over_probability": 0.5, "seq": 7}
 
@@ -33,6 +35,7 @@ def test_how_likely_a_turn_was_over_is_in_the_ledger() -> None:
     view = ResponseView("resp_1", None, options=None, ledger={"ears": 1.0}, ttfa_ms=1.0)  # pyright: ignore[reportArgumentType]
     assert "over_probability" not in _ledger(view)["ledger"]
     assert _ledger(msgspec.structs.replace(view, over_probability=0.75))["ledger"]["over_probability"] == 0.75
+    assert _ledger(msgspec.structs.replace(view, turn_counts={"turns": 3}))["ledger"]["turns"] == {"turns": 3}
 
 
 TYPES = [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.chunk import Chunk, Transcript
-from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.core import MIC_RATE_HZ, Pcm, SpeechHints, StageInfo
 from engine.worker.asr.transcribing import ears_info
 from engine.worker.asr.whole_clips import SHORTEST_S, WholeClips
 from engine.worker.asr.word_times import WordTimes
@@ -49,8 +50,16 @@ def noise(seconds: float) -> Pcm:
     return np.random.default_rng(0).integers(-3000, 3000, round(seconds * MIC_RATE_HZ), np.int16)
 
 
-def speaking(stage: WholeClips, *pieces: Pcm) -> StageRequest:
-    req = StageRequest(request(), 0, OneFrame())
+class Hinted(Inventing):
+    """Writes the keywords of each clip."""
+
+    def transcribe_hinted(self, clips: Sequence[Pcm], hints: Sequence[SpeechHints]) -> Sequence[WordTimes]:
+        assert len(clips) == len(hints)
+        return [WordTimes(" ".join(hint.keywords)) for hint in hints]
+
+
+def speaking(stage: WholeClips, *pieces: Pcm, **fields: Any) -> StageRequest:
+    req = StageRequest(request(**fields), 0, OneFrame())
     stage.open(req)
     req.pending.extend(pieces)
     return req
@@ -95,6 +104,13 @@ def test_a_model_that_invents_words_gets_no_silence_and_nothing_too_short(pcm: P
     stage = Inventing(StageConfig())
     stage.step([speaking(stage, pcm)])
     assert not stage.batches
+
+
+def test_each_clip_has_the_hints_of_its_own_session() -> None:
+    stage = Hinted(StageConfig())
+    quiet = speaking(stage, np.zeros(MIC_RATE_HZ, np.int16), hints=SpeechHints(keywords=("silence",)))
+    oslo = speaking(stage, noise(1), hints=SpeechHints(keywords=("oslo",)))
+    assert stage.step([quiet, speaking(stage, noise(1)), oslo]) == [[], [], [Transcript("oslo")]]
 
 
 @pytest.mark.parametrize("kind", [Counting, Inventing])

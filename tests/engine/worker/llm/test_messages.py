@@ -17,7 +17,6 @@ from engine.core import (
     AudioPart,
     ImagePart,
     Message,
-    Part,
     Request,
     Sampling,
     TextPart,
@@ -29,6 +28,7 @@ from engine.core import (
 from engine.errors import RequestError
 from engine.worker.llm.messages import TAKEN, body_of
 from engine.worker.llm.options import SPOKEN, ChatServerOptions, options_of
+from tests.cases.conversations import CALL, RESULT, assistant, system, user
 
 
 def options(**fields: Any) -> ChatServerOptions:
@@ -44,20 +44,6 @@ def body(
     return body_of(Request(id="r", session="s", messages=messages, **fields), options_ or options(), said)
 
 
-def user(*parts: Part | str) -> Message:
-    return Message("user", tuple(TextPart(part) if isinstance(part, str) else part for part in parts))
-
-
-def assistant(*parts: Part | str) -> Message:
-    return Message("assistant", tuple(TextPart(part) if isinstance(part, str) else part for part in parts))
-
-
-def system(text: str) -> Message:
-    return Message("system", (TextPart(text),))
-
-
-CALL = ToolCallPart("timer", '{"minutes":5}', "c1")
-RESULT = Message("tool", (ToolResultPart("c1", "done"),))
 CALLED = {"id": "c1", "type": "function", "function": {"name": "timer", "arguments": '{"minutes":5}'}}
 
 
@@ -164,11 +150,11 @@ def test_a_calls_result_stands_right_behind_it_and_a_call_without_one_is_left_ou
     assert [one["role"] for one in body(RESULT, user("b"))["messages"]] == ["user"]
 
 
-def test_calls_at_once_are_one_message_and_calls_with_one_id_keep_their_results() -> None:
+def test_calls_at_once_have_a_message_each_and_calls_with_one_id_keep_their_results() -> None:
     again = Message("tool", (ToolResultPart("c1", "again"),))
     found = body(user("a"), assistant(CALL), assistant(CALL), RESULT, again)["messages"]
-    assert found[1]["tool_calls"] == [CALLED, CALLED]
-    assert [one["content"] for one in found[2:]] == ["done", "again"]
+    assert [one["tool_calls"] for one in found[1::2]] == [[CALLED], [CALLED]]
+    assert [one["content"] for one in found[2::2]] == ["done", "again"]
 
 
 def test_of_two_calls_with_one_id_and_one_result_the_second_is_left_out() -> None:

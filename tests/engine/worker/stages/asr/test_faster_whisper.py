@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine.chunk import Speech, Transcript
-from engine.core import MIC_RATE_HZ, Pcm
+from engine.core import MIC_RATE_HZ, NO_HINTS, Pcm, SpeechHints
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
 from engine.worker.process.stage_loader import make
@@ -122,10 +122,10 @@ def test_one_language_is_listened_for_and_of_several_the_likeliest(multilingual:
     assert ears(multilingual, languages=["de-CH"]).info.facets.heard_languages == ("de-CH",)
 
 
-def languages_in(stage: Any, pcm: Pcm) -> str:
+def languages_in(stage: Any, pcm: Pcm, hints: SpeechHints = NO_HINTS) -> str:
     """Return the language in the prompt of a clip."""
     record = recorded(stage)
-    stage.transcribe([pcm])
+    stage.transcribe_hinted([pcm], [hints])
     start = stage._model.hf_tokenizer.token_to_id("<|startoftranscript|>")
     number = record.prompts[0][record.prompts[0].index(start) + 1]
     return stage._model.hf_tokenizer.id_to_token(number).strip("<|>")
@@ -146,6 +146,24 @@ def test_a_prompt_and_the_beams_reach_the_model(english: Path) -> None:
     assert prompt[0] == tokenizer.token_to_id("<|startofprev|>")
     assert tokenizer.decode(prompt[1:6]) == " fine"
     assert record.options[0]["beam_size"] == 3
+
+
+def test_keywords_and_the_prompt_of_a_session_surround_the_configured_prompt(english: Path) -> None:
+    stage = ears(english, prompt="fine")
+    record = recorded(stage)
+    hints = SpeechHints(keywords=("hello", "one"), prompt=" day ")
+    stage.transcribe_hinted([speech(1, 1), speech(1, 2)], [hints, NO_HINTS])
+    tokenizer = stage._model.hf_tokenizer
+    start = tokenizer.token_to_id("<|startoftranscript|>")
+    texts = {tokenizer.decode(prompt[1 : prompt.index(start)]) for prompt in record.prompts}
+    assert texts == {" hello, one fine day", " fine"}
+
+
+def test_the_language_of_a_session_is_used_if_the_stage_listens_for_it(multilingual: Path) -> None:
+    stage, pcm = ears(multilingual, languages=["de", "fr"]), speech(2, 1)
+    spoken = [languages_in(stage, pcm, SpeechHints(languages=(code,))) for code in ("fr", "de-AT", "DE", "en")]
+    assert spoken[:3] == ["fr", "de", "de"]
+    assert spoken[3] == languages_in(stage, pcm), "English is none of the stage's languages"
 
 
 def test_a_text_without_an_end_is_not_understood(english: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from engine.chunk import Speech, Transcript
-from engine.core import MIC_RATE_HZ
+from engine.core import MIC_RATE_HZ, NO_HINTS, SpeechHints
 from engine.errors import ConfigError
 from engine.ipc import messages
 from engine.worker.process.stage_loader import make
@@ -41,9 +41,9 @@ async def asking(*replies: Reply, **options: Any) -> AsyncGenerator[tuple[Script
         yield server, desk
 
 
-async def heard(desk: Desk, run: str, pcm: np.ndarray = LOUD) -> list[Transcript]:
+async def heard(desk: Desk, run: str, pcm: np.ndarray = LOUD, hints: SpeechHints = NO_HINTS) -> list[Transcript]:
     """What the ears make of a turn, which comes in pieces of 20 ms."""
-    desk.put(opened(run, "ears", live=True))
+    desk.put(opened(run, "ears", live=True, hints=hints))
     for at in range(0, len(pcm), 320):
         desk.put(messages.Feed(run, Speech(pcm[at : at + 320])))
     desk.put(messages.End(run))
@@ -97,6 +97,15 @@ async def test_language_prompt_and_fields_are_sent() -> None:
     form = parts(server.asked[0].body)
     del form["file"]
     assert form == {"model": b"whisper-1", "language": b"de", "prompt": b"Parley", "temperature": b"0"}
+
+
+async def test_the_hints_of_a_session_are_sent() -> None:
+    hints = SpeechHints(languages=("fr-CA",), prompt="About Oslo.", keywords=("Tromsø", "Bodø"))
+    async with asking(answer(200, b"Salut !\n", "text/plain"), language="de", prompt="Parley") as (server, desk):
+        await heard(desk, "a", hints=hints)
+    form = parts(server.asked[0].body)
+    assert form["language"] == b"fr"
+    assert form["prompt"].decode() == "Parley\nTromsø, Bodø\nAbout Oslo."
 
 
 @pytest.mark.parametrize("pcm", [LOUD[:0], np.zeros(16_000, np.int16), (LOUD // 200).astype(np.int16)])

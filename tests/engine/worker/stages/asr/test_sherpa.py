@@ -12,7 +12,7 @@ import pytest
 
 from engine import AudioPart, Engine, EngineSpec, Message, Request, StageSpec
 from engine.chunk import Speech, Transcript, kinds
-from engine.core import MIC_RATE_HZ
+from engine.core import MIC_RATE_HZ, SpeechHints
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
 from engine.worker.process.stage_loader import make
@@ -78,8 +78,11 @@ def heard(desk: Desk, run: str) -> tuple[list[str], list[Transcript]]:
     return [chunk.text for chunk in told if not chunk.final], [chunk for chunk in told if chunk.final]
 
 
-async def spoken(desk: Desk, run: str, pcm: np.ndarray, size: int = PIECE) -> tuple[list[str], list[Transcript]]:
-    desk.put(opened(run, "ears", credit=10_000, live=True), *(messages.Feed(run, piece) for piece in pieces(pcm, size)))
+async def spoken(
+    desk: Desk, run: str, pcm: np.ndarray, size: int = PIECE, keywords: tuple[str, ...] = ()
+) -> tuple[list[str], list[Transcript]]:
+    request = opened(run, "ears", credit=10_000, live=True, hints=SpeechHints(keywords=keywords))
+    desk.put(request, *(messages.Feed(run, piece) for piece in pieces(pcm, size)))
     desk.put(messages.End(run))
     await desk.ended(run)
     return heard(desk, run)
@@ -122,6 +125,27 @@ def test_what_a_transducer_tells_of_a_token_is_the_logarithm_of_its_probability(
     """The library scales by a temperature of 2 unless it is told not to."""
     stage = ears(tiny_ears.transducer(tmp_path))
     assert stage._recognizer.config.temperature_scale == 1.0
+
+
+async def test_keywords_are_hotwords_of_a_transducer(tmp_path: Path) -> None:
+    stage, pcm = ears(tiny_ears.transducer(tmp_path), hotwords_score=20.0), speech(3, 7)
+    assert stage.info.facets.hints == {"keywords"}
+    async with working(stage) as desk:
+        [plain], [hinted], [unknown] = [
+            (await spoken(desk, run, pcm, keywords=keywords))[1]
+            for run, keywords in (("a", ()), ("b", ("xyz", "hello/world")), ("c", ("zebra",)))
+        ]
+    assert unknown.text == plain.text, "a keyword that the model cannot write has no effect"
+    assert hinted.text.count("hello") > plain.text.count("hello")
+    assert "world" in hinted.text.replace(" ", "")
+
+
+def test_hotwords_need_a_transducer_and_a_score_in_range(ctc: Path, tmp_path: Path) -> None:
+    assert ears(tiny_ears.transducer(tmp_path)).info.facets.hints == frozenset()
+    with pytest.raises(ConfigError, match=r"options\.hotwords_score: only zipformer transducers take hotwords"):
+        ears(ctc, hotwords_score=1.5)
+    with pytest.raises(ConfigError, match=r"must be from 0 to 100 \(got -1"):
+        ears(tmp_path, hotwords_score=-1.0)
 
 
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:

@@ -1,0 +1,13 @@
+/** The keys of the page, and the version of the server. */
+
+import { element } from "./dom";
+
+export function startHelp(): void {
+  element("help").addEventListener("toggle", () => void showVersion(), { once: true });
+}
+
+async function showVersion(): Promise<void> {
+  const response = await fetch("./health").catch(() => null);
+  const body = (await response?.json().catch(() => null)) as { version?: string } | null;
+  if (body?.version) element("version").textContent = `Parley ${body.version}`;
+}

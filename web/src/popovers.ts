@@ -1,0 +1,30 @@
+/** Popovers stand beside the button that opens them, within the window. */
+
+const MARGIN_PX = 12;
+const GAP_PX = 8;
+const DOCK_PX = 16; // from a key of the dock to a popover above the dock
+
+export function placePopovers(): void {
+  for (const button of document.querySelectorAll<HTMLButtonElement>("button[popovertarget]")) {
+    const popover = document.getElementById(button.getAttribute("popovertarget")!)!;
+    button.setAttribute("aria-expanded", "false");
+    popover.addEventListener("toggle", (event) => {
+      const open = (event as ToggleEvent).newState === "open";
+      button.setAttribute("aria-expanded", String(open));
+      if (open) place(popover, button);
+    });
+    window.addEventListener("resize", () => popover.matches(":popover-open") && place(popover, button));
+  }
+}
+
+/** Above a button in the lower half of the window, else below it. */
+function place(popover: HTMLElement, button: HTMLElement): void {
+  const { left, top, bottom } = button.getBoundingClientRect();
+  const above = top > innerHeight / 2;
+  const edge_px = above ? innerHeight - top + DOCK_PX : bottom + GAP_PX;
+  const right_px = innerWidth - popover.offsetWidth - MARGIN_PX;
+  popover.style.inset = "auto";
+  popover.style[above ? "bottom" : "top"] = `${edge_px}px`;
+  popover.style.left = `${Math.max(MARGIN_PX, Math.min(left, right_px))}px`;
+  popover.style.maxHeight = `${innerHeight - edge_px - MARGIN_PX}px`;
+}

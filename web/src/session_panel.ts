@@ -1,0 +1,76 @@
+/** The session as the inspector shows it, with the code that does the same and the download. */
+
+import { copyFrom, save } from "./clipboard";
+import { button, element } from "./dom";
+import type { AnyEvent, Direction } from "./event_summary";
+import { choices } from "./memory";
+import type { LineKind, Loaded, Session, VoiceClient } from "./library";
+import { Recording } from "./recording";
+import { LANGUAGES, snippet, type Language } from "./snippets";
+import { wavOf } from "./transcript";
+
+const ROUTES: Record<LineKind, string> = { webrtc: "WebRTC", websocket: "WebSocket" };
+
+export class SessionPanel {
+  private readonly recording = new Recording();
+  private language: Language = "Python";
+  private model = "";
+
+  /** `sounds` are the pieces of each answer that is kept. */
+  constructor(
+    private readonly voice: VoiceClient,
+    sounds: () => readonly (readonly string[])[],
+    private readonly speaking: () => { readonly id: string; readonly name: string },
+  ) {
+    const copy = element("copy-snippet");
+    copy.addEventListener("click", () => void copyFrom(copy, element("snippet").textContent ?? ""));
+    element("languages").append(...LANGUAGES.map((one) => this.choice(one)));
+    element("download-session").addEventListener("click", () => {
+      save(new Blob([this.recording.text], { type: "application/jsonl" }), "session.jsonl");
+      const pieces = sounds().flat();
+      if (pieces.length > 0) save(wavOf(pieces), "session.wav");
+    });
+  }
+
+  note(direction: Direction, event: AnyEvent): void {
+    this.recording.add(direction, event);
+    if (event.type === "session.created" || event.type === "session.updated") this.told(event["session"] as Session & { id?: string });
+  }
+
+  learn({ model = this.model }: Loaded): void {
+    this.model = model;
+    this.show();
+  }
+
+  show(): void {
+    const kind = this.voice.transportUsed;
+    const { id, name } = this.speaking();
+    element("route").textContent = kind === null ? "None" : ROUTES[kind];
+    element("session-model").textContent = this.model || "–";
+    element("session-voice").textContent = name;
+    element("session-microphone").textContent = this.voice.inputs.microphone === null ? "Off" : this.voice.muted ? "Muted" : "On";
+    const { server } = this.voice.place;
+    element("snippet").textContent = snippet(this.language, {
+      server: server.href,
+      model: this.model || "default",
+      voice: id,
+      instructions: choices().instructions ?? "",
+    });
+  }
+
+  private told(session: Session & { id?: string }): void {
+    const turns = session.audio?.input?.turn_detection as { type?: string; eagerness?: string } | null | undefined;
+    element("session-id").textContent = session.id ?? "–";
+    element("session-turns").textContent = turns ? [turns.type, turns.eagerness].filter(Boolean).join(", ") : "By the key";
+  }
+
+  private choice(language: Language): HTMLButtonElement {
+    const chip = button(language, () => {
+      this.language = language;
+      for (const one of element("languages").children) one.setAttribute("aria-pressed", String(one === chip));
+      this.show();
+    });
+    chip.setAttribute("aria-pressed", String(language === this.language));
+    return chip;
+  }
+}

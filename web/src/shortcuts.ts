@@ -1,0 +1,21 @@
+/** Keys that act wherever nothing is typed. */
+
+import { element } from "./dom";
+
+const KEYS: Record<string, string> = { m: "talk", c: "camera", i: "open-inspector" };
+
+export function startShortcuts(): void {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || isTyping(event.target)) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      element("question").focus();
+    }
+    const id = KEYS[event.key.toLowerCase()];
+    if (id !== undefined) element<HTMLButtonElement>(id).click();
+  });
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof Element && target.closest("input:not([type=radio], [type=checkbox]), textarea, select, dialog, [popover]") !== null;
+}

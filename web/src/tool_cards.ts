@@ -1,0 +1,60 @@
+/** The model's calls of this page's tools, as cards: in the script, and again in the inspector. */
+
+import { element, icon, made } from "./dom";
+import type { ToolCall } from "./library";
+
+const MAX_CHARS = 160;
+const MAX_CALLS = 50;
+
+export class ToolCards {
+  private readonly cards = new Map<string, HTMLElement[]>();
+
+  /** `insert` puts a card into the script. */
+  constructor(private readonly insert: (card: HTMLElement) => void) {}
+
+  show(call: ToolCall): void {
+    for (const one of this.cards.get(call.callId) ?? this.begin(call)) update(one, call);
+  }
+
+  private begin(call: ToolCall): HTMLElement[] {
+    const cards = [card(call), card(call)];
+    const row = made("li");
+    row.append(cards[1]!);
+    element("no-calls").hidden = true;
+    element("calls").prepend(row);
+    if (this.cards.size >= MAX_CALLS) element("calls").lastElementChild?.remove();
+    this.insert(cards[0]!);
+    this.cards.set(call.callId, cards);
+    element("tab-tools").textContent = `Tools ${this.cards.size}`;
+    return cards;
+  }
+}
+
+function card({ name, arguments: given }: ToolCall): HTMLElement {
+  const card = made("div", "", "tool");
+  card.append(icon("tool"), made("b", name), made("span", fieldsOf(given), "given"), made("span", "", "result"), made("span", "", "took"));
+  return card;
+}
+
+function update(card: HTMLElement, { status, output, ms }: ToolCall): void {
+  card.dataset["status"] = status;
+  const time = ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+  card.querySelector(".result")!.textContent = status === "running" ? "" : `→ ${fieldsOf(output)}`;
+  card.querySelector(".took")!.textContent = status === "running" ? "…" : `${status === "done" ? "✓" : "✗"} ${time}`;
+}
+
+/** `{"minutes": 10}` as `minutes: 10`. */
+function fieldsOf(json: string): string {
+  try {
+    const value: unknown = JSON.parse(json || "{}");
+    if (typeof value !== "object" || value === null) return short(String(value));
+    const values = Object.entries(value);
+    return short(values.map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", "));
+  } catch {
+    return short(json);
+  }
+}
+
+function short(text: string): string {
+  return text.length > MAX_CHARS ? `${text.slice(0, MAX_CHARS)}…` : text;
+}
