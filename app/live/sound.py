@@ -25,15 +25,8 @@ from engine.core import Pcm
 FRAME_S = 0.040
 """Seconds of silence that are sent at once."""
 
-OVERLAP_MS = 192
-
-PROFILE = PlayoutProfile(lead_s=0.030, packet_s=0.020, plays=True, overlap_ms=OVERLAP_MS)
-"""At most 50 ms are sent ahead of the listener, and twice that after an interrupted answer.
-
-Speech of the user during an answer is observed for a fifth of a second before it interrupts, so that a short "mm-hm"
-does not.
-"""
-
+PROFILE = PlayoutProfile(lead_s=0.030, packet_s=0.020, plays=True)
+"""At most 50 ms are sent ahead of the listener, and twice that after an interrupted answer."""
 
 SILENCE: Pcm = np.zeros(round(FRAME_S * SPEAKER_RATE_HZ), np.int16)
 

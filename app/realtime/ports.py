@@ -104,12 +104,6 @@ class PlayoutProfile:
     """Create a token with which the client can resume its session; None if it can't."""
     streams_input: bool = False
     """Whether the microphone is a media stream of the transport instead of messages."""
-    overlap_ms: int = 0
-    """Milliseconds of speech during an answer that pause it.
-
-    The speech then either ends the answer or turns out to be a backchannel (``overlap``). Shorter speech is ignored.
-    With 0, any speech starts a turn at once.
-    """
     lateness: TimerLatenessEstimator | None = None
     """Estimates how late this server's timers are: audio is then sent farther ahead. None disables this."""
     reserve_s: float = 0.0

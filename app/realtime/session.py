@@ -76,7 +76,7 @@ class Session:
             self.id, context, self._conversation, self._options, profile, emit, notify=weak_method(self._on_output)
         )
         self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
-        self._input = InputAudioBuffer(context, self._options, weak_method(self._on_turn), profile.overlap_ms)
+        self._input = InputAudioBuffer(context, self._options, weak_method(self._on_turn))
         self._resume_token: str | None = None
         self._over = False
         self.closed = False
@@ -252,7 +252,7 @@ class Session:
                 else:
                     self._responses.transcripts.transcribe(utterance)
             case turn_events.OverlapStarted(utterance):
-                if not self._interrupts or not self._responses.pause_for(utterance):
+                if not self._responses.pause_for(utterance):
                     self._input.voice.take_turn()
             case turn_events.VoiceBuffered(utterance):
                 self._responses.preparation.begin(utterance, preemptible=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from app.limits.principal import Principal
 from app.live import LiveConfig, LiveDialect, OutputTimeline
-from app.live.sound import OVERLAP_MS
 from app.realtime.ports import CALL
 from app.transports.connection import Opening
 
@@ -15,5 +13,4 @@ from app.transports.connection import Opening
 def opening_of(caller: Principal, config: LiveConfig, id: str) -> Opening:
     """Return the opening of a session with this id and its client's settings."""
     dialect = LiveDialect(config, OutputTimeline(time.monotonic, filled=False), id=id)
-    profile = replace(CALL, overlap_ms=OVERLAP_MS)
-    return Opening(caller, config.model[:200], config.patch(), profile, dialect, config.history)
+    return Opening(caller, config.model[:200], config.patch(), CALL, dialect, config.history)

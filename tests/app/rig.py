@@ -48,7 +48,8 @@ EXTENSIONS = {
     "RealtimeResponse": {"parley"},
     "ConversationItemTruncatedEvent": {"parley"},
     "InputAudioBufferSpeechStoppedEvent": {"parley"},
-    "SemanticVad": {"end_of_turn", "target_cuts"},
+    "ServerVad": {"backchannel_ms"},
+    "SemanticVad": {"end_of_turn", "backchannel_ms", "target_cuts"},
 }
 """The fields that openai's types of Realtime lack. OpenAI's server sends a session's first three, and clients read
 them; ``parley`` is ours. Where a client counts the events, each has ``parley`` beside what it is."""

@@ -7,7 +7,7 @@ import base64
 import json
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ async def picture_s(aim: Target) -> float:
     return time.perf_counter() - begun_s
 
 
-Attack = Callable[[Target], Awaitable[object]]
+Attack = Callable[[Target], Coroutine[Any, Any, object]]
 ATTACKS: dict[str, Attack] = {
     "a JPEG of 17,000 scans": lambda aim: shown(aim, jpeg(scan() * 17_000), "image/jpeg"),
     "a JPEG of 30,000 Huffman tables": lambda aim: shown(

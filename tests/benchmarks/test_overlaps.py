@@ -1,11 +1,10 @@
-"""The bench of speech over an answer: what is held out is held out, and it measures a Live session's settings."""
+"""The bench of speech over an answer: what is held out is held out."""
 
 from __future__ import annotations
 
 import re
 
-from app.realtime.protocol import ServerVad
-from benchmarks.overlaps import CHOSEN_BY, HELD_OUT, live_options
+from benchmarks.overlaps import CHOSEN_BY, HELD_OUT
 from engine.training.nano.crowd import SPEAKERS
 from engine.training.nano.ears import ASIDES
 
@@ -17,7 +16,3 @@ def test_what_is_held_out_chose_and_taught_nothing() -> None:
     assert (len(listens), len(interrupts)) == (25, 25)
     assert (listens | interrupts) & seen == {"mm-hm"}
     assert not set(HELD_OUT.voices) & {*CHOSEN_BY.voices, *SPEAKERS}
-
-
-def test_the_settings_are_those_of_a_live_session() -> None:
-    assert live_options().audio.input.turn_detection == ServerVad()

@@ -72,7 +72,7 @@ voice.on("spoke", (item) => {
 voice.on("text", (who, item, text, final) => {
   if (final && who === "user") captions.complete(item, who, text);
   else if (final) captions.finish(item);
-  else captions.append(item, who, text);
+  else if (who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, after its end
   show();
 });

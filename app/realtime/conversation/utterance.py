@@ -50,6 +50,8 @@ class Utterance:
         self.start = start
         self.samples = 0
         self.closed = False
+        self.held = False
+        """Whether it may turn out to be a backchannel. Until that is known, clients do not receive its words."""
         self.words = ""
         """All words up to the current pause, once transcribed. Half of them would look like an unfinished sentence."""
         self.whole: bool | None = None
@@ -71,6 +73,8 @@ class Utterance:
         self._shown: deque[int] = deque()  # indexes of the frames among the blocks
         self._next_frame = 0  # samples after which the film accepts a frame
         self._size: tuple[int, int] | None = None  # height and width of the film
+        self.interim_confident = True
+        """Whether the ASR model is confident of its interim words."""
         self._so_far = ""  # interim words of the ASR model
         self._end: int | None = None  # the number of blocks when the user may have finished
         self._news = asyncio.Event()
@@ -181,6 +185,7 @@ class Utterance:
             self._so_far = ""
         else:
             self._so_far = words
+            self.interim_confident = confident
 
     def close(self) -> None:
         """Mark the end of the turn. May be called twice."""

@@ -28,18 +28,15 @@ SHORTEST_S = 0.1
 class InputAudioBuffer:
     """The input buffer of one session.
 
-    ``emit`` takes each turn event at once and never waits; a Refusal that it raises is passed on. ``overlap_ms``: see
-    ``VoiceTurns``.
+    ``emit`` takes each turn event at once and never waits; a Refusal that it raises is passed on.
     """
 
-    def __init__(
-        self, context: SessionContext, options: SessionOptions, emit: Callable[[TurnEvent], None], overlap_ms: int = 0
-    ) -> None:
+    def __init__(self, context: SessionContext, options: SessionOptions, emit: Callable[[TurnEvent], None]) -> None:
         self._context = context
         self.speculation = Speculation(context.turns.guess_ms)
         self.pipeline = MicrophonePipeline(context, options)
         self._turn = OpenTurn(context, emit)
-        self.voice = VoiceTurns(context, options, self._turn, self.speculation, overlap_ms)
+        self.voice = VoiceTurns(context, options, self._turn, self.speculation)
         self._manual: ManualTurn | None = None  # only while turn detection is off
         self.configure(options)
 

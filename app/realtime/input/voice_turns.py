@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
-from app.realtime.input.backchannel import PATIENCE_MS, Backchannel
+from app.realtime.input.backchannel import HOLD_MS, PATIENCE_MS, Backchannel
 from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.pause_sound import ASK_MS, PauseSound
@@ -33,11 +35,7 @@ from engine.core import Pcm, Wave
 
 
 class VoiceTurns:
-    """The voice turns of one session.
-
-    Where ``overlap_ms`` is not 0, speech over a response is a turn only if it lasts longer or says more than a
-    listener's "mm-hm".
-    """
+    """The voice turns of one session. Speech over a response is a turn only if it is no backchannel."""
 
     def __init__(
         self,
@@ -45,15 +43,13 @@ class VoiceTurns:
         options: SessionOptions,
         turn: OpenTurn,
         speculation: Speculation,
-        overlap_ms: int,
     ) -> None:
         self._context = context
         self._options = options
         self._turn = turn
         self._speculation = speculation
-        self._overlap_ms = overlap_ms
         self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
-        self._answer_plays = False  # whether the listener hears a response
+        self._plays_to = 0.0  # the position up to which the listener hears a response
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
@@ -77,11 +73,11 @@ class VoiceTurns:
     def feed(self, pcm: Pcm, clean: Pcm) -> None:
         """Find turns in int16 [samples] ``pcm``; the turns hold the same audio without noise."""
         config, turn = self._detector.config, self._turn
-        keep_ms = config.prefix_padding_ms + max(config.min_speech_ms, self._overlap_ms) + 100
+        keep_ms = config.prefix_padding_ms + max(config.min_speech_ms, HOLD_MS) + 100
         turn.recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
         if turn.utterance is not None:
             self._push(turn.utterance, clean)
-        if turn.utterance is not None or self._overlap_ms:
+        if turn.utterance is not None or config.overlap_ms != self._hold_ms:
             self._tune()  # more may have been understood, or a response has begun or ended
         for event in self._detector.feed(pcm):
             if self._overlap is not None:
@@ -95,6 +91,7 @@ class VoiceTurns:
         """Treat the speech over a response as a turn."""
         self._overlap = None
         if self._turn.utterance is not None:
+            self._turn.utterance.held = False
             self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
 
     def commit(self) -> None:
@@ -113,7 +110,7 @@ class VoiceTurns:
 
         Their echo is not taken for the user.
         """
-        self._answer_plays = True
+        self._plays_to = math.inf
         self._outcomes.answer_sounds(self._context.now())
         if self._options.audio.input.turn_detection is not None:
             pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
@@ -121,7 +118,7 @@ class VoiceTurns:
 
     def playback_stopped(self) -> None:
         """The samples that were not played yet will not be heard."""
-        self._answer_plays = False
+        self._plays_to = 0.0
         self._detector.stopped()
 
     def response_started(self) -> None:
@@ -132,9 +129,9 @@ class VoiceTurns:
 
     def response_ended(self, left_s: float) -> None:
         """The listener hears the rest of the response for ``left_s`` seconds; then idle time begins."""
-        self._answer_plays = False
         self._outcomes.answer_ended()
         self._turn.quiet_from = self._turn.recent.position + round(left_s * MIC_RATE_HZ)
+        self._plays_to = min(self._plays_to, self._turn.quiet_from)
 
     def _tune(self) -> None:
         """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
@@ -142,9 +139,8 @@ class VoiceTurns:
         if detection is None:
             return
         moment = EndpointingContext() if said is None else self._moment(said)
-        overlap_ms = self._overlap_ms if self._answer_plays else 0  # a listener says "mm-hm"
         self._detector.config = turn_config(
-            detection, self._options, self._context, self._speculation, moment, overlap_ms, self._wait_factor
+            detection, self._options, self._context, self._speculation, moment, self._hold_ms, self._wait_factor
         )
 
     def _set_target(self) -> None:
@@ -169,6 +165,20 @@ class VoiceTurns:
     @property
     def _untuned_wait_ms(self) -> float:
         return self._detector.config.silence_duration_ms / self._wait_factor
+
+    @property
+    def _answer_plays(self) -> bool:
+        """Whether the listener hears a response."""
+        return self._turn.recent.position < self._plays_to
+
+    @property
+    def _hold_ms(self) -> int:
+        """The speech that holds what plays, until it is known whether it is a turn; 0 if any speech is a turn."""
+        detection = self._options.audio.input.turn_detection
+        if detection is None or not self._answer_plays:
+            return 0
+        interrupts = detection.interrupt_response and self._options.auto_responds
+        return min(HOLD_MS, detection.backchannel_ms) if interrupts else 0
 
     @property
     def _model(self) -> EndOfTurnModel | None:
@@ -244,8 +254,10 @@ class VoiceTurns:
         self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))
         self._outcomes.turn_began(utterance, self._context.now())
-        if self._overlap_ms and self._answer_plays:
-            self._overlap = Backchannel(to_ms(self._detector.position) - self._overlap_ms)
+        detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
+        if detection is not None and hold_ms:
+            self._overlap = Backchannel(to_ms(self._detector.position) - hold_ms, detection.backchannel_ms)
+            utterance.held = True
             self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
             self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))
@@ -261,10 +273,10 @@ class VoiceTurns:
             self._falling = prosody_fall(utterance.pcm[: utterance.samples - silent])
 
     def _weigh(self, now_ms: int) -> None:
-        """Decide whether the speech over a response is a turn, once it can be known."""
+        """Decide whether the speech over a response is a turn, once it can be known or the response has been heard."""
         if self._overlap is None or self._turn.utterance is None:
             return
-        match self._overlap.is_turn(self._turn.utterance, now_ms):
+        match not self._answer_plays or self._overlap.is_turn(self._turn.utterance, now_ms):
             case True:
                 self.take_turn()
             case False:

@@ -52,8 +52,8 @@ class ResponseRunner:
         for replay in self._replays:
             replay.cancel()
 
-    def on_partial_transcript(self, item_id: str, transcript: str) -> None:
-        self.transcripts.show_partial(item_id, transcript)
+    def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
+        self.transcripts.show_partial(item_id, transcript, committed)
 
     def on_transcript(self, item_id: str, transcript: str) -> None:
         self.transcripts.complete(item_id, transcript)

@@ -48,8 +48,8 @@ Ended = Callable[["ResponseTask"], None]
 class ResponseListener(Protocol):
     """Receives events of a response while it runs."""
 
-    def on_partial_transcript(self, item_id: str, transcript: str) -> None:
-        """Receive an interim transcript of the user's speech in ``item_id``."""
+    def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
+        """Receive an interim transcript of the user's speech in ``item_id``, which may not be committed yet."""
         ...
 
     def on_transcript(self, item_id: str, transcript: str) -> None:
@@ -183,9 +183,10 @@ class ResponseTask:
         self._news.set()
 
     def pause(self) -> bool:
-        """Send nothing until ``resume``. Returns whether the response is active."""
-        self._paused = self.active
-        return self._paused
+        """Send nothing until ``resume``, if the server plays. Returns whether the listener will hear more of it."""
+        plays = self.response.profile.plays
+        self._paused = self.active and plays
+        return self.active or (not plays and self.unplayed_s() > 0)
 
     def resume(self) -> None:
         """Continue after a pause."""
@@ -324,8 +325,11 @@ class ResponseTask:
         if self.utterance is not None:
             so_far = (transcript.text, transcript.final, transcript.complete, transcript.confident)
             self.utterance.understand(*so_far)
+            if self.utterance.held:
+                return
         if self.input_item_id is not None:
-            listener.on_partial_transcript(self.input_item_id, transcript.text)
+            committed = self.utterance is None or self.utterance.closed
+            listener.on_partial_transcript(self.input_item_id, transcript.text, committed)
 
     def _take(self, chunk: Output, listener: ResponseListener) -> None:
         response = self.response

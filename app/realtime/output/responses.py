@@ -127,10 +127,10 @@ class Responses:
     def pause_for(self, utterance: Utterance) -> bool:
         """Pause the conversation's response until it is clear whether this is a turn, and prepare a response to it.
 
-        Returns whether there was a response to pause.
+        Returns whether the listener will hear more of a response.
         """
         current = self.active.current
-        if not self._factory.options.auto_responds or current is None or not current.pause():
+        if current is None or not current.pause():
             return False
         self.preparation.begin(utterance)
         return True

@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 from app.ids import new_id
 from app.realtime.conversation import Conversation, Utterance
+from app.realtime.output.caption import Caption
 from app.realtime.protocol import ServerEvent, SessionOptions, server_events
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
 from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
+
+CAPTIONS = 4
+"""Items whose captions are kept: a turn may wait for its transcript while the next one is spoken."""
 
 
 class Transcripts:
@@ -35,7 +39,7 @@ class Transcripts:
         self._conversation = conversation
         self._emit = emit
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._partial = ("", "")  # item and words of the last interim transcript sent
+        self._captions: dict[str, Caption] = {}  # of items without a final transcript
 
     def transcribe(self, utterance: Utterance) -> None:
         """Transcribe a turn that gets no answer, if the client wants transcripts. May be called twice."""
@@ -44,14 +48,16 @@ class Transcripts:
             self._running[utterance.item_id] = task
             task.add_done_callback(lambda _: self._running.pop(utterance.item_id))
 
-    def show_partial(self, item_id: str, words: str) -> None:
-        """Send an interim transcript of an item that may still be spoken.
+    def show_partial(self, item_id: str, words: str, committed: bool) -> None:
+        """Send an interim transcript of an item: its stable words, and as our extension all words so far.
 
-        A transcript that is only a prefix of the last one is not sent: a restarted request first catches up with the
-        previous one.
+        Nothing is sent for a committed item that was deleted, or that has its final transcript. A transcript that is
+        only a prefix of the last one is not sent: a restarted request first catches up with the previous one.
         """
-        audio = self._conversation.user_audio(item_id)
-        if not self._last_words(item_id).startswith(words) and (audio is None or audio.transcript is None):
+        audio, caption = self._conversation.user_audio(item_id), self._caption(item_id)
+        is_due = audio.transcript is None if audio is not None else not committed
+        if is_due and not caption.words.startswith(words):
+            self._emit_delta(item_id, caption.grow(words))
             self._emit_words(item_id, words, final=False)
 
     def complete(self, item_id: str, transcript: str) -> None:
@@ -60,6 +66,8 @@ class Transcripts:
         if audio is None or audio.transcript is not None:
             return
         self._conversation.transcribe(item_id, transcript)
+        self._emit_delta(item_id, self._caption(item_id).finish(transcript))
+        self._captions.pop(item_id, None)
         self._emit_words(item_id, transcript, final=True)
         if self.options.transcribes:
             self._emit(server_events.TranscriptionCompletedEvent(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
@@ -69,7 +77,8 @@ class Transcripts:
         audio = self._conversation.user_audio(item_id)
         if audio is None or audio.transcript is not None:
             return
-        self._emit_words(item_id, self._last_words(item_id), final=True)
+        self._emit_words(item_id, self._caption(item_id).words, final=True)
+        self._captions.pop(item_id, None)
         if self.options.transcribes:
             self._emit(server_events.TranscriptionFailedEvent(item_id, code, why))
 
@@ -82,13 +91,18 @@ class Transcripts:
     def _wanted(self) -> bool:
         return self.options.transcribes or self.options.parley.partials
 
-    def _last_words(self, item_id: str) -> str:
-        """Return the last interim words sent for an item."""
-        return self._partial[1] if self._partial[0] == item_id else ""
+    def _caption(self, item_id: str) -> Caption:
+        caption = self._captions.setdefault(item_id, Caption())
+        if len(self._captions) > CAPTIONS:
+            del self._captions[next(iter(self._captions))]
+        return caption
+
+    def _emit_delta(self, item_id: str, delta: str) -> None:
+        if delta and self.options.transcribes:
+            self._emit(server_events.TranscriptionDeltaEvent(item_id, 0, delta))
 
     def _emit_words(self, item_id: str, words: str, final: bool) -> None:
         if self.options.parley.partials:
-            self._partial = (item_id, words)
             self._emit(server_events.TranscriptionPartialEvent(item_id, words, final))
 
     async def _transcribe(self, utterance: Utterance) -> None:
@@ -107,7 +121,7 @@ class Transcripts:
                 async for chunk in chunks:
                     if not isinstance(chunk, Transcript):
                         continue
-                    self.show_partial(utterance.item_id, chunk.text)
+                    self.show_partial(utterance.item_id, chunk.text, utterance.closed)
                     if chunk.final:
                         await utterance.over()
                         self.complete(utterance.item_id, chunk.text)

@@ -63,6 +63,9 @@ class NoiseReduction(Struct, frozen=True):
     strength: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
 
+BACKCHANNEL_MS = 1000
+
+
 class ServerVad(Struct, frozen=True, tag="server_vad"):
     """Turns end after a fixed silence."""
 
@@ -72,6 +75,8 @@ class ServerVad(Struct, frozen=True, tag="server_vad"):
     idle_timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
     create_response: bool = True
     interrupt_response: bool = True
+    backchannel_ms: Ms = BACKCHANNEL_MS
+    """Ours: speech over an answer that lasts longer is a turn, whatever its words. 0: any speech is a turn at once."""
 
 
 class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
@@ -82,6 +87,8 @@ class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
     interrupt_response: bool = True
     end_of_turn: Literal["auto", "smart_turn", "words"] = "auto"
     """Ours: the end-of-turn model. ``auto``: the deployment's; ``words``: the judge that listens to no sound."""
+    backchannel_ms: Ms = BACKCHANNEL_MS
+    """Ours: as for ``server_vad``."""
     target_cuts: Annotated[float, Meta(ge=0.005, le=0.5)] | None = None
     """Ours: the share of turns that may end early. The waits are tuned to the speaker. None: they are not tuned."""
 

@@ -163,6 +163,14 @@ class TranscriptionPartialEvent(Struct, frozen=True):
     final: bool
 
 
+class TranscriptionDeltaEvent(Struct, frozen=True):
+    """The next stable words of an item's transcript."""
+
+    item_id: str
+    content_index: int
+    delta: str
+
+
 class TranscriptionCompletedEvent(Struct, frozen=True):
     """The complete transcript of an item whose audio lasts ``seconds``."""
 
@@ -380,6 +388,7 @@ PlainEvent = (
     | AudioCommittedEvent
     | AudioClearedEvent
     | TranscriptionPartialEvent
+    | TranscriptionDeltaEvent
     | ItemDeletedEvent
     | OutputAudioStartedEvent
     | OutputAudioStoppedEvent

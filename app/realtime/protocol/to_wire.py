@@ -65,6 +65,7 @@ _PLAIN: dict[type[server_events.PlainEvent], str] = {
     server_events.OutputAudioStartedEvent: "output_audio_buffer.started",
     server_events.OutputAudioStoppedEvent: "output_audio_buffer.stopped",
     server_events.OutputAudioClearedEvent: "output_audio_buffer.cleared",
+    server_events.TranscriptionDeltaEvent: "conversation.item.input_audio_transcription.delta",
     # Our extensions, only for clients that request them:
     server_events.QueueUpdatedEvent: "parley.queue.updated",
     server_events.TranscriptionPartialEvent: "parley.input_audio_transcription.partial",
@@ -101,7 +102,9 @@ def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
         case server_events.DtmfReceivedEvent(key, at_s):
             return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
         case server_events.TranscriptionCompletedEvent(item_id, transcript, seconds):
-            return _transcribed(item_id, transcript, seconds)
+            usage = {"type": "duration", "seconds": round(seconds, 3)}
+            text = {"item_id": item_id, "content_index": 0, "transcript": transcript}
+            return [{"type": f"{_TRANSCRIPTION}.completed", **text, "usage": usage}]
         case server_events.TranscriptionFailedEvent(item_id, code, message):
             error = {"type": "server_error", "code": code, "message": message}
             return [{"type": f"{_TRANSCRIPTION}.failed", "item_id": item_id, "content_index": 0, "error": error}]
@@ -110,14 +113,6 @@ def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
 
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
-
-
-def _transcribed(item_id: str, transcript: str, seconds: float) -> list[WireEvent]:
-    """Encode a transcript as one delta: earlier words may have been revised, and a delta can't be taken back."""
-    head = {"item_id": item_id, "content_index": 0}
-    usage = {"type": "duration", "seconds": round(seconds, 3)}
-    deltas = [{"type": f"{_TRANSCRIPTION}.delta", **head, "delta": transcript}] if transcript else []
-    return [*deltas, {"type": f"{_TRANSCRIPTION}.completed", **head, "transcript": transcript, "usage": usage}]
 
 
 def _item_events(event: server_events.ItemEvent) -> list[WireEvent]:

@@ -34,7 +34,7 @@ class PeerCall(OpenCall):
         self.inbox = inbox
         self._dialect = opening.dialect
         self.peer = self.new_peer()
-        profile = replace(CALL, lateness=service.lateness, overlap_ms=opening.profile.overlap_ms)
+        profile = replace(CALL, lateness=service.lateness)
         connection = Connection(service, sessions, context, self.peer.channel, replace(opening, profile=profile))
         super().__init__(id, opening, inbox, connection)
 

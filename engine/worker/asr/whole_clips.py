@@ -27,7 +27,12 @@ LONGEST_S = 29.0
 SHORTEST_S = 0.1
 """Shortest clip in seconds. Shorter ones contain no word, and some networks reject them."""
 
-EVERY_S = 0.8
+FIRST_S = 0.85
+"""Length at which a growing clip is first transcribed. A turn starts with 0.3 s of silence, and of less than half a
+second of speech a model guesses other words.
+"""
+
+EVERY_S = 0.3
 """Seconds of new audio after which a growing clip is transcribed again."""
 
 MOST = 0.25
@@ -162,6 +167,8 @@ class WholeClips(ABC):
             return False
         if req.ended or clip.samples > self._longest:
             return True
+        if clip.length_s < FIRST_S:
+            return False
         return clip.new_s >= EVERY_S and self._share * clip.length_s <= MOST * clip.new_s
 
     def _update(self, clips: Sequence[Clip]) -> None:

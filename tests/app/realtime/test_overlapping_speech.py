@@ -13,7 +13,7 @@ from tests.app.realtime.test_playout_profile import PROFILE, Call, calling
 from tests.app.realtime.test_session import FakeChunks
 from tests.app.rig import silence, tone
 
-LISTENING = replace(PROFILE, streams_input=False, overlap_ms=192)
+LISTENING = replace(PROFILE, streams_input=False)
 
 
 @asynccontextmanager

@@ -95,7 +95,7 @@ async def test_a_barge_in_clears_truncates_and_then_ends_the_response() -> None:
     async with calling() as call:
         await call.typed("go on")
         await call.later(0.04)
-        await call.word(client_events.InputSamples(np.full(8_000, 8_000, np.int16)))
+        await call.word(client_events.InputSamples(np.full(24_000, 8_000, np.int16)))
         kinds = ("input_audio_buffer.speech_started", "output_audio_buffer.cleared", "conversation.item.truncated")
         assert call.order(*kinds, "response.done") == [*kinds, "response.done"]
         done, cut = call.of("response.done")[0]["response"], call.of("conversation.item.truncated")[0]

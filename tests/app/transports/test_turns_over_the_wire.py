@@ -65,7 +65,7 @@ async def test_a_barge_in_ends_the_answer_and_truncation_follows(client: Any) ->
     await (await client.say("long 400")).send("response.create")
     for _ in range(8):
         await client.until("response.output_audio.delta")
-    await client.append(tone(0.3))
+    await client.append(tone(1.3))
     await client.until("input_audio_buffer.speech_started")
     response = (await client.until("response.done"))["response"]
     assert response["status"] == "cancelled"
@@ -78,6 +78,27 @@ async def test_a_barge_in_ends_the_answer_and_truncation_follows(client: Any) ->
     await speak(client)
     assert (await client.until("response.done"))["response"]["status"] == "completed"
     assert not client.of("error")
+
+
+@pytest.mark.parametrize(("seconds", "backchannel_ms"), [(0.15, 1000), (0.3, 1000), (0.15, 0)])
+async def test_short_speech_over_an_answer_stops_it_only_if_the_client_wants_that(
+    client: Any, seconds: float, backchannel_ms: int
+) -> None:
+    """Otherwise the answer is sent to its end, and no event of a turn comes."""
+    await client.configure(
+        audio={"input": {"turn_detection": {"type": "server_vad", "backchannel_ms": backchannel_ms}}}
+    )
+    await (await client.say("long 60")).send("response.create")
+    await client.until("response.output_audio.delta")
+    await client.append(tone(seconds))
+    await client.append(silence(0.7))
+    status = (await client.until("response.done"))["response"]["status"]
+    if backchannel_ms:
+        assert status == "completed"
+        assert not [event for event in client.types() if event.startswith("input_audio_buffer")]
+    else:
+        assert status == "cancelled"
+        await client.until("input_audio_buffer.committed")
 
 
 async def test_without_interrupt_response_the_answer_goes_on(client: Any) -> None:
@@ -111,6 +132,8 @@ async def test_semantic_vad_is_accepted_and_ends_turns(client: Any) -> None:
         "create_response": True,
         "interrupt_response": True,
         "end_of_turn": "auto",
+        "backchannel_ms": 1000,
+        "target_cuts": None,
     }
     await speak(client, 0.6, 1.0)  # a tone is held, as by one who goes on: a longer wait
     assert (await client.until("response.done"))["response"]["status"] == "completed"

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import connect
 
+from engine import Transcript
+from engine.worker.models import script
 from tests.app.rig import OURS, Client, Running, silence, talking, tone
 from tests.app.transports.webrtc.caller import calling
 
 ALIGNED, PARTIAL = OURS
-COMPLETED, FAILED = (f"conversation.item.input_audio_transcription.{end}" for end in ("completed", "failed"))
+COMPLETED, DELTA, FAILED = (
+    f"conversation.item.input_audio_transcription.{end}" for end in ("completed", "delta", "failed")
+)
 WORD_MS = 80
 """The tests' script speaks a word for two codec frames."""
 
@@ -128,6 +132,23 @@ async def test_the_users_words_are_told_while_they_speak_and_once_more_at_the_en
     assert {event["item_id"] for event in partials} == {item_id}
     assert not client.of(COMPLETED)
     assert client.types().index(PARTIAL) < client.types().index("input_audio_buffer.committed")
+
+
+async def test_deltas_of_the_words_come_while_the_user_speaks_and_make_up_the_transcript(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "Transcript", lambda text, **options: Transcript(f"It lasts {text}", **options))
+    await client.configure(audio={"input": {"transcription": {}}})
+    await client.append(tone(1.7))
+    await client.until(DELTA)
+    assert "input_audio_buffer.committed" not in client.types()
+    await client.append(silence(0.8))
+    transcript = (await client.until(COMPLETED))["transcript"]
+    assert transcript.endswith("seconds")
+    deltas = [event["delta"] for event in client.of(DELTA)]
+    assert deltas[0] == "It lasts"
+    assert "".join(deltas) == transcript
+    assert not client.of(PARTIAL)
 
 
 @pytest.mark.parametrize("detection", [{"type": "server_vad", "create_response": False}, None])

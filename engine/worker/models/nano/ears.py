@@ -202,7 +202,7 @@ class Ears:
         if not text or text == req.state.shown:
             return []
         req.state.shown = text
-        return [Transcript(text)]
+        return [Transcript(text, confident=False)]
 
     def _final(self, req: StageRequest) -> list[Chunk]:
         text = ""

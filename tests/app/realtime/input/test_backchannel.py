@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.realtime.conversation import Utterance
-from app.realtime.input import InputAudioBuffer
-from app.realtime.input.backchannel import LONGEST_MS, PATIENCE_MS, SHORT_MS, Backchannel, is_back_channel
+from app.realtime.input.backchannel import PATIENCE_MS, SHORT_MS, WORDS_MS, Backchannel
+from app.realtime.input.backchannel_phrases import read
 from app.realtime.input.turn_events import (
     OverlapStarted,
     TurnCommitted,
@@ -21,7 +21,7 @@ from app.realtime.input.turn_events import (
 from tests.app.realtime.input.test_audio_buffer import Listening
 from tests.app.rig import silence, tone
 
-OVERLAP_MS = 192
+LONGEST_MS = 1000
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ OVERLAP_MS = 192
         "Mm-hmm.", "mhm", "Uh-huh.", "Yeah.", "yeah, yeah", "Okay.", "Oh, I see.", "Right!", "That's right.", "wow",
         "...", "Oh, that’s really interesting.", "Uh, okay.", "it really is", "Well, that sounds good.", "Oh my gosh!",
         "me too", "it is so good", "Ja, genau.", "Ah oui, exactement.", "Sí, claro.", "はい、そうですね。", "嗯,对。",
-        "네.",
+        "네.", "Ach so, verstehe.", "D'accord.", "Va bene.", "Pois é.", "Ну да, понятно.", "M. M. H. M.",
     ],
 )  # fmt: skip
 def test_listeners_words(words: str) -> None:
-    assert is_back_channel(words)
+    assert read(words).is_backchannel
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,24 @@ def test_listeners_words(words: str) -> None:
     ],
 )  # fmt: skip
 def test_words_that_want_an_answer(words: str) -> None:
-    assert not is_back_channel(words)
+    assert not read(words).is_backchannel
 
 
 def test_many_listeners_words_before_another_one_are_read_in_their_length() -> None:
     """Were there two ways to read some of them, this would take for ever."""
     said = "so good oh my gosh that's so very really true i know i do too well well uh huh it is "
-    assert is_back_channel(30 * said)
-    assert not is_back_channel(30 * said + "stop")
+    assert read(30 * said).is_backchannel
+    assert not read(30 * said + "stop").is_backchannel
+
+
+@pytest.mark.parametrize("words", ["", "I", "that's", "so", "um", "Oh, that is really", "yeah yeah", "ist ja"])
+def test_words_that_may_become_a_backchannel(words: str) -> None:
+    assert read(words).may_become_one
+
+
+@pytest.mark.parametrize("words", ["stop", "I have", "yeah but what", "that is what", "nope", "ja aber"])
+def test_words_that_can_no_longer_become_one(words: str) -> None:
+    assert not read(words).may_become_one
 
 
 def heard(words: str, whole: bool | None = None, confident: bool = True) -> Utterance:
@@ -81,20 +91,38 @@ def heard(words: str, whole: bool | None = None, confident: bool = True) -> Utte
 def test_words_decide_where_the_ears_are_sure_and_else_the_length(
     utterance: Utterance, lasted_ms: int, turn: bool
 ) -> None:
-    assert Backchannel(1000, 1000 + lasted_ms).is_turn(utterance, 1000 + lasted_ms) is turn
+    assert Backchannel(1000, LONGEST_MS, 1000 + lasted_ms).is_turn(utterance, 1000 + lasted_ms) is turn
 
 
 def test_ears_that_say_nothing_are_not_waited_for_for_long() -> None:
     utterance = Utterance(1000)
-    assert Backchannel(0, 300).is_turn(utterance, 300 + PATIENCE_MS - 1) is None
-    assert Backchannel(0, 300).is_turn(utterance, 300 + PATIENCE_MS) is False
-    assert Backchannel(0, 700).is_turn(utterance, 700 + PATIENCE_MS) is True
+    assert Backchannel(0, LONGEST_MS, 300).is_turn(utterance, 300 + PATIENCE_MS - 1) is None
+    assert Backchannel(0, LONGEST_MS, 300).is_turn(utterance, 300 + PATIENCE_MS) is False
+    assert Backchannel(0, LONGEST_MS, 700).is_turn(utterance, 700 + PATIENCE_MS) is True
 
 
 def test_speech_that_goes_on_is_a_turn() -> None:
     utterance = Utterance(1000)
-    assert Backchannel(0).is_turn(utterance, LONGEST_MS) is None
-    assert Backchannel(0).is_turn(utterance, LONGEST_MS + 1) is True
+    assert Backchannel(0, LONGEST_MS).is_turn(utterance, LONGEST_MS) is None
+    assert Backchannel(0, LONGEST_MS).is_turn(utterance, LONGEST_MS + 1) is True
+
+
+@pytest.mark.parametrize(
+    ("words", "confident", "spoken_ms", "turn"),
+    [
+        ("What time", True, WORDS_MS, True),
+        ("What time", True, WORDS_MS - 1, None),
+        ("What time", False, WORDS_MS, None),
+        ("Oh, that's", True, WORDS_MS, None),
+        ("", True, WORDS_MS, None),
+    ],
+)
+def test_interim_words_decide_before_the_user_pauses(
+    words: str, confident: bool, spoken_ms: int, turn: bool | None
+) -> None:
+    utterance = Utterance(1000)
+    utterance.understand(words, False, None, confident)
+    assert Backchannel(0, LONGEST_MS).is_turn(utterance, spoken_ms) is turn
 
 
 class TalkedOver(Listening):
@@ -102,8 +130,6 @@ class TalkedOver(Listening):
 
     def __init__(self, **detection: Any) -> None:
         super().__init__(**(detection or {"type": "server_vad"}))
-        context, options = self.buffer._context, self.buffer.voice._options
-        self.buffer = InputAudioBuffer(context, options, self.events.append, OVERLAP_MS)
         self.buffer.voice.playing(np.zeros(24_000, np.float32))
 
     @property
@@ -154,6 +180,60 @@ async def test_a_second_word_behind_a_pause_counts_from_the_first() -> None:
     assert listening.kinds == [OverlapStarted]
     await listening.append(silence(0.6))
     assert listening.kinds == [OverlapStarted, TurnStarted, TurnStopped]
+
+
+async def test_an_interruption_is_committed_from_its_first_sample() -> None:
+    listening = TalkedOver()
+    await listening.append(silence(0.5), tone(LONGEST_MS / 1000 + 0.2), silence(0.7))
+    stopped = next(event for event in listening.events if isinstance(event, TurnStopped))
+    loud = np.flatnonzero(np.abs(stopped.utterance.pcm) > 1000)
+    assert loud[0] == pytest.approx(16 * 300, abs=16 * 40), "300 ms of padding, and then all of the speech"
+    assert (loud[-1] - loud[0]) / 16 == pytest.approx(LONGEST_MS + 200, abs=40)
+
+
+async def test_a_backchannel_over_sound_that_the_client_still_plays_is_no_turn() -> None:
+    """The response has ended, but a WebSocket's client plays the rest of it."""
+    listening = TalkedOver()
+    listening.buffer.voice.response_ended(left_s=1.5)
+    await listening.append(tone(0.4), silence(0.2))
+    listening.understand("Mm-hmm.")
+    await listening.append(silence(0.1))
+    assert listening.kinds == [OverlapStarted, TurnDropped]
+    await listening.append(silence(1), tone(0.1))
+    assert listening.kinds == [OverlapStarted, TurnDropped, TurnStarted], "nothing plays any more"
+
+
+async def test_a_word_that_outlasts_the_answer_is_a_turn() -> None:
+    """It may be the answer to a question with which the response ended."""
+    listening = TalkedOver()
+    listening.buffer.voice.response_ended(left_s=0.4)
+    await listening.append(tone(0.5))
+    assert listening.kinds == [OverlapStarted, TurnStarted]
+
+
+@pytest.mark.parametrize(
+    "detection",
+    [{"backchannel_ms": 0}, {"interrupt_response": False}, {"create_response": False}],
+)
+async def test_any_speech_is_a_turn_at_once_where_nothing_can_be_held(detection: dict[str, Any]) -> None:
+    listening = TalkedOver(type="server_vad", **detection)
+    await listening.append(tone(0.15))
+    assert listening.kinds == [TurnStarted]
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.15])
+async def test_a_sound_as_short_as_a_cough_is_ignored(seconds: float) -> None:
+    listening = TalkedOver()
+    await listening.append(tone(seconds), silence(1))
+    assert not listening.kinds
+
+
+async def test_backchannel_ms_bounds_what_is_held() -> None:
+    listening = TalkedOver(type="server_vad", backchannel_ms=400)
+    await listening.append(tone(0.35))
+    assert listening.kinds == [OverlapStarted]
+    await listening.append(tone(0.15))
+    assert listening.kinds == [OverlapStarted, TurnStarted]
 
 
 async def test_where_ears_say_nothing_the_length_decides_once_it_is_over() -> None:

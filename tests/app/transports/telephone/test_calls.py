@@ -124,7 +124,7 @@ async def test_a_caller_who_interrupts_hears_silence_at_once(server: Running, di
     async with dial(reached(server)) as phone, beside(server) as backend:
         await ask(backend, "long 100")
         await eventually(lambda: len(heard(phone)) > 8000)
-        await phone.speak(tone(0.5))
+        await phone.speak(tone(1.2))
         heard_s = (await backend.until("conversation.item.truncated"))["audio_end_ms"] / 1000
         await phone.press("0")
         await backend.until("input_audio_buffer.dtmf_event_received")
@@ -139,7 +139,7 @@ async def test_twilio_is_sent_more_ahead_and_throws_it_away_when_its_caller_inte
         await ask(backend, "long 100")
         await eventually(lambda: len(heard(phone)) > 8000)
         ahead_s = phone.waiting_s
-        await phone.speak(tone(0.5))
+        await phone.speak(tone(1.2))
         heard_s = (await backend.until("conversation.item.truncated"))["audio_end_ms"] / 1000
         await eventually(lambda: phone.cleared == 1)
         assert ahead_s > LEAD_S / 2
