@@ -21,11 +21,28 @@ Outcome = Literal["turns", "early_cuts", "false_interruptions", "barge_ins", "de
 _WHOLE = 0.7  # completeness of words from which they are taken for a whole sentence
 
 
+@dataclass(slots=True)
+class _Turn:
+    """The last turn. Its words may still change until its answer begins; then its sound and pictures are let go."""
+
+    utterance: Utterance | None
+    final_words: str = ""
+
+    @property
+    def words(self) -> str:
+        said = self.utterance
+        return self.final_words if said is None else said.final_words or said.so_far
+
+    def release(self) -> None:
+        self.final_words = self.words
+        self.utterance = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Overlap:
     """Speech while an answer is due, or over it. Its words tell later what it was."""
 
-    before: Utterance
+    before: _Turn
     speech: Utterance
     played_s: float | None
     """Seconds of the answer that had been played; None if it had no sound yet."""
@@ -45,7 +62,7 @@ class TurnOutcomes:
             ("turns", "early_cuts", "false_interruptions", "barge_ins", "dead_air"), 0
         )
         self._count = count
-        self._last: Utterance | None = None
+        self._last: _Turn | None = None
         self._wait_ms = 0.0  # the untuned wait that ended the last turn
         self._last_word_s = 0.0
         self._sound_s: float | None = None  # when the answer to the last turn was first heard
@@ -74,7 +91,7 @@ class TurnOutcomes:
         """A silence has ended the user's turn. ``wait_ms``: the wait before tuning. ``answered``: an answer is due."""
         if turn.confident is not None:
             self.settle()
-        self._last = turn
+        self._last = _Turn(turn)
         self._wait_ms = wait_ms
         self._last_word_s = now_s - (turn.silence_ms or 0.0) / 1000
         self._sound_s = None
@@ -93,6 +110,7 @@ class TurnOutcomes:
 
     def answer_ended(self) -> None:
         self._answering = False
+        self._release()
 
     def answer_sounds(self, now_s: float) -> None:
         """The user hears the answer."""
@@ -100,6 +118,7 @@ class TurnOutcomes:
             self.settle()
             self._check_dead_air(now_s)
             self._sound_s = now_s
+            self._release()
 
     def settle(self) -> None:
         """Count the last overlap, now that its words are known."""
@@ -114,6 +133,10 @@ class TurnOutcomes:
             self._add(kind)
         if kind == "barge_ins":
             self._add_turn()
+
+    def _release(self) -> None:
+        if self._last is not None:
+            self._last.release()
 
     def _check_dead_air(self, now_s: float) -> None:
         if self._answering and self._sound_s is None and now_s - self._last_word_s > DEAD_AIR_S:
@@ -140,6 +163,6 @@ def _kind(overlap: _Overlap) -> Outcome | None:
     return "early_cuts" if played_s <= CUT_S and _continues(overlap.before, words) else "barge_ins"
 
 
-def _continues(before: Utterance, words: str) -> bool:
+def _continues(before: _Turn, words: str) -> bool:
     """Return whether words continue an unfinished sentence."""
-    return bool(words) and completeness(before.final_words or before.so_far) < _WHOLE
+    return bool(words) and completeness(before.words) < _WHOLE

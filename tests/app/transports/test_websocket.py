@@ -46,6 +46,7 @@ async def test_the_first_event_spells_out_every_default(client: Any) -> None:
             "idle_timeout_ms": None,
             "create_response": True,
             "interrupt_response": True,
+            "backchannel_ms": 1000,
         },
     }
     assert session["audio"]["output"] == {"format": {"type": "audio/pcm", "rate": 24000}, "voice": "tone", "speed": 1.0}

@@ -276,7 +276,7 @@ async def test_a_caller_who_only_ever_is_silent_is_let_go_when_the_session_s_tim
 
 
 async def they_speak(phone: Telephone, backend: Client) -> None:
-    await phone.speak(tone(0.6))
+    await phone.speak(tone(1.2))  # longer than a backchannel
     await backend.until("input_audio_buffer.speech_started")
 
 

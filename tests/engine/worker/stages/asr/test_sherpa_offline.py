@@ -167,7 +167,7 @@ async def test_ears_that_take_long_hear_a_clip_anew_less_often_and_at_its_end(ct
             await desk.ended("a")
             assert heard(desk, "a")[1][0].text == alone(stage, speech(12, 5))
         counts.append(len(counting.batches))
-    assert counts[0] == 16, "every .8 seconds, and at the end"
+    assert counts[0] == 39, "after .85 seconds, every .3 seconds, and at the end"
     assert counts[1] <= 5
 
 
