@@ -110,9 +110,10 @@ def _descends(process: str, before: set[str]) -> bool:
 
 
 def _threads() -> set[str]:
-    """Threads but those of an event loop's executor, which end with their loop."""
+    """Threads but those of an event loop's executor and of a server's decoding: shared by tests, they start when needed
+    and end with their loop or server."""
     names = {f"{thread.name} ({thread.ident})" for thread in threading.enumerate()}
-    return {name for name in names if not name.startswith("asyncio_")}
+    return {name for name in names if not name.startswith(("asyncio_", "decoding_"))}
 
 
 def _processes() -> set[str]:

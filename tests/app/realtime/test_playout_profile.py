@@ -61,11 +61,14 @@ class Call(Talk):
 @asynccontextmanager
 async def calling(**options: Any) -> AsyncGenerator[Call]:
     call = Call(FakeEngine(), **options)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(call.run())
-        await asyncio.sleep(0)
-        yield call
-        call.leave()
+    try:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            tasks.create_task(call.run())
+            await asyncio.sleep(0)
+            yield call
+            call.leave()
+    finally:
+        await call.decoding.close()
     check_order([event for event in call.events if not event["type"].startswith("output_audio_buffer")])
 
 
