@@ -71,7 +71,7 @@ async def test_a_caller_who_interrupts_has_the_sound_that_waits_cleared() -> Non
     ):
         await phone.speak(spoken(0.6))
         await eventually(lambda: len(heard(phone)) > 2400)
-        await phone.speak(spoken(0.6)[:4800])
+        await phone.speak(spoken(1.2)[:9600])  # longer than a backchannel
         await eventually(lambda: phone.cleared > 0)
         await phone.hang_up()
         await phone.ended.wait()

@@ -143,7 +143,7 @@ async def test_nothing_moves_while_an_answer_is_spoken_or_after_it(server: Runni
 async def test_who_wants_no_motion_sees_none(server: Running, browser: Chromium) -> None:
     """The orb's shape follows a voice; with less motion wanted, only its weight and light do."""
     for wanted, moves in (("no-preference", True), ("reduce", False)):
-        async with browser.page(reducedMotion=wanted) as page:
+        async with browser.page(reducedMotion=wanted, deviceScaleFactor=3) as page:
             await page.open(server.http)
             await page.ask("long 200")
             await page.state("speaking")
