@@ -1,10 +1,10 @@
-"""Record the README's animation: a conversation with the built-in model on its web page.
+"""Record the README's animation: a conversation with the starter on its web page.
 
     python -m scripts.picture [FILE]
 
-Starts a server and opens its page in Chromium, whose microphone plays two questions from tests/data/spoken. Frames keep
-their timing, so the animation shows the speed of this machine. Needs what `make test` needs, including Chromium and
-Node. Check the result before committing it.
+Starts a server and opens its page in Chromium, whose microphone plays questions that Kokoro's voice asks. Frames keep
+their timing, so the animation shows the speed of this machine. Needs what `make real` needs, including its weights,
+Chromium and Node. Check the result before committing it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import time
 from pathlib import Path
 
 import numpy as np
-import soundfile
+import yaml
 from PIL import Image
 
-from engine import load_config
+from benchmarks.spoken_questions import speech, voice_alone
+from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, load_config
+from engine.core import Wave
 from tests.app.rig import running
+from tests.real.weights import CACHE
 from tests.web.browser import UNPROCESSED, Page, browsing, written
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "conversation.webp"
-SPOKEN = ROOT / "tests" / "data" / "spoken"
-QUESTIONS = (("in_162.ogg", 2.8), ("in_123.ogg", 4.0))
+QUESTIONS = (("What is the capital of France?", 4.2), ("Set a timer for ten minutes.", 3.4))
 """The questions, each with the seconds of silence after it."""
 BEFORE_S = 0.4
-SIZE = {"width": 760, "height": 400}
-SCALE = 1.5
+SIZE = {"width": 900, "height": 560}
+SCALE = 1
 LEAST_MS = 80
 LAST_MS = 1500
 """Duration of the last frame before the animation repeats."""
@@ -50,22 +52,37 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def said(folder: Path) -> tuple[Path, float]:
+async def said(folder: Path) -> tuple[Path, float]:
     """Write the microphone audio, and return its path and its length in seconds."""
-    pieces, rate_hz = [], 0
-    for name, silence_s in QUESTIONS:
-        voice, rate_hz = soundfile.read(SPOKEN / name, dtype="float32")
-        pieces += [voice, np.zeros(int(silence_s * rate_hz))]
-    samples = np.concatenate([np.zeros(int(BEFORE_S * rate_hz)), *pieces])
-    silence = np.zeros(60 * rate_hz)  # the browser plays the file once, and would lose the microphone at its end
-    return written(folder / "user.wav", np.concatenate([samples, silence]), rate_hz), len(samples) / rate_hz
+    pieces = [silence(BEFORE_S)]
+    async with Engine(voice_alone(CACHE / "kokoro-int8")) as engine:
+        for question, silence_s in QUESTIONS:
+            pieces += [await speech(engine, question), silence(silence_s)]
+    samples = np.concatenate(pieces)
+    room = silence(60)  # the browser plays the file once, and would lose the microphone at its end
+    path = written(folder / "user.wav", np.concatenate([samples, room]), SPEAKER_RATE_HZ)
+    return path, len(samples) / SPEAKER_RATE_HZ
+
+
+def silence(seconds: float) -> Wave:
+    return np.zeros(round(seconds * SPEAKER_RATE_HZ), np.float32)
+
+
+def starter(folder: Path) -> EngineSpec:
+    """Return the starter's configuration with the weights of the suite `real`."""
+    tree = yaml.safe_load((ROOT / "configs" / "starter.yaml").read_text(encoding="utf-8"))
+    for part in (tree["stages"][0], tree["stages"][1]["models"][1]):
+        part["weights"] = str(CACHE / part["weights"])
+    file = folder / "starter.yaml"
+    file.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    return load_config(file)
 
 
 async def recorded(folder: Path) -> list[tuple[bytes, float]]:
     """Return screenshots (PNG) of the page with their times in seconds."""
-    microphone, seconds = said(folder)
+    microphone, seconds = await said(folder)
     async with (
-        running(load_config(ROOT / "configs" / "nano.yaml")) as server,
+        running(starter(folder)) as server,
         browsing(microphone) as browser,
         browser.page(locale="en", colorScheme="light", viewport=SIZE, deviceScaleFactor=SCALE) as page,
     ):
