@@ -57,7 +57,7 @@ class OpenAiLlmStage(ChatThinker):
         owner = (await self._client.probe()).owner
         if not await goes_on(self._client, owner, asked):
             raise StageFailed(
-                f"{self._options.who} cannot continue an answer: the rest of the answer is lost. Try again."
+                f"{self._options.who} cannot continue an interrupted answer: the rest of the answer is lost. Try again."
             )
         async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
             async for delta in placed:
