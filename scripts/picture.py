@@ -29,7 +29,7 @@ from tests.web.browser import UNPROCESSED, Page, browsing, written
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "conversation.webp"
-QUESTIONS = (("What is the capital of France?", 4.2), ("Set a timer for ten minutes.", 3.4))
+QUESTIONS = (("What is seventeen plus twenty-five?", 4.2), ("Set a timer for ten minutes.", 3.4))
 """The questions, each with the seconds of silence after it."""
 BEFORE_S = 0.4
 SIZE = {"width": 900, "height": 560}
