@@ -12,8 +12,8 @@ import httpx
 import pytest
 from msgspec import structs
 
-from app.http_errors import RETRY_AFTER_S
-from engine import Engine, EngineError, Overloaded, Request, StageUnavailable
+from app.http_errors import RETRY_AFTER_S, refusal_of
+from engine import ContextOverflow, Engine, EngineError, Overloaded, Request, RequestError, StageUnavailable
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.core import StageInfo
@@ -54,6 +54,11 @@ async def test_each_error_of_the_engine_has_its_status(
     told = answer.json()["error"]
     assert (told["code"], told["message"]) == (error.code, str(error))
     assert answer.headers.get("retry-after") == (RETRY_AFTER_S if status == 503 else None)
+
+
+@pytest.mark.parametrize("kind", [StageUnavailable, Overloaded, Stalled, ReplicaLost, RequestError, ContextOverflow])
+def test_an_error_over_http_names_no_address(kind: type[EngineError]) -> None:
+    assert "10.0.0.5" not in str(refusal_of(kind("The server at 10.0.0.5:8000 cannot do it.")).detail)
 
 
 @pytest.fixture

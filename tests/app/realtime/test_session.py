@@ -520,6 +520,20 @@ async def test_a_transcript_that_fails_is_told() -> None:
         assert failed["error"]["code"] == "stage_failed"
 
 
+async def test_no_event_names_the_address_of_another_server() -> None:
+    async with talking() as talk:
+        await talk.say("session.update", session={"audio": {"input": {"transcription": {}, "turn_detection": None}}})
+        talk.engine.refuses = StageFailed("The server at 10.0.0.5:8000 cannot be reached.")
+        await talk.typed("hi")
+        await talk.hear(silence(0.5))
+        await talk.say("input_audio_buffer.commit")
+        told = [
+            talk.of("response.done")[0]["response"]["status_details"]["error"],
+            talk.of("conversation.item.input_audio_transcription.failed")[0]["error"],
+        ]
+        assert [error["message"] for error in told] == ["The server cannot be reached."] * 2
+
+
 async def test_a_stop_in_mid_answer_leaves_the_engine() -> None:
     async with talking() as talk:
         await talk.typed("wait")
