@@ -26,6 +26,9 @@ class _Turn:
     """The last turn. Its words may still change until its answer begins; then its sound and pictures are let go."""
 
     utterance: Utterance | None
+    last_word_s: float
+    wait_ms: float
+    """The wait that ended it, before tuning."""
     final_words: str = ""
 
     @property
@@ -63,8 +66,6 @@ class TurnOutcomes:
         )
         self._count = count
         self._last: _Turn | None = None
-        self._wait_ms = 0.0  # the untuned wait that ended the last turn
-        self._last_word_s = 0.0
         self._sound_s: float | None = None  # when the answer to the last turn was first heard
         self._answering = False  # whether an answer is due, or under way
         self._overlap: _Overlap | None = None
@@ -81,7 +82,7 @@ class TurnOutcomes:
         self._check_dead_air(now_s)
         played_s = None if self._sound_s is None else now_s - self._sound_s
         if self._last is not None and (self._answering or (played_s is not None and played_s <= CUT_S)):
-            pause_ms = (now_s - self._last_word_s) * 1000
+            pause_ms = (now_s - self._last.last_word_s) * 1000
             self._overlap = _Overlap(self._last, speech, played_s, pause_ms)
         else:
             self._add_turn()
@@ -91,9 +92,7 @@ class TurnOutcomes:
         """A silence has ended the user's turn. ``wait_ms``: the wait before tuning. ``answered``: an answer is due."""
         if turn.confident is not None:
             self.settle()
-        self._last = _Turn(turn)
-        self._wait_ms = wait_ms
-        self._last_word_s = now_s - (turn.silence_ms or 0.0) / 1000
+        self._last = _Turn(turn, now_s - (turn.silence_ms or 0.0) / 1000, wait_ms)
         self._sound_s = None
         self._answering = answered
 
@@ -128,7 +127,7 @@ class TurnOutcomes:
             return
         kind = _kind(overlap)
         if kind == "early_cuts" and self.tuner is not None:
-            self.tuner.add_pause(overlap.pause_ms, self._wait_ms)
+            self.tuner.add_pause(overlap.pause_ms, overlap.before.wait_ms)
         if kind is not None:
             self._add(kind)
         if kind == "barge_ins":
@@ -139,7 +138,9 @@ class TurnOutcomes:
             self._last.release()
 
     def _check_dead_air(self, now_s: float) -> None:
-        if self._answering and self._sound_s is None and now_s - self._last_word_s > DEAD_AIR_S:
+        if self._last is None or not self._answering or self._sound_s is not None:
+            return
+        if now_s - self._last.last_word_s > DEAD_AIR_S:
             self._add("dead_air")
 
     def _add_turn(self) -> None:

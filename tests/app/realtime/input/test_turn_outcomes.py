@@ -82,6 +82,30 @@ def test_without_an_answer_silence_is_no_dead_air() -> None:
     assert outcomes.counts["dead_air"] == 0
 
 
+def test_an_answer_without_a_spoken_turn_is_no_dead_air() -> None:
+    """Such as a greeting, or the answer to a typed message."""
+    outcomes = TurnOutcomes(lambda kind: None)
+    outcomes.answer_began()
+    outcomes.answer_sounds(5_000.0)
+    assert outcomes.counts["dead_air"] == 0
+
+
+def test_a_cut_counts_relative_to_the_wait_of_the_turn_that_was_cut() -> None:
+    """Also if its words are known only after the next turn has ended by another wait."""
+    factors: list[float] = []
+    for next_wait_ms in (400, 4_000):
+        outcomes = TurnOutcomes(lambda kind: None)
+        outcomes.tuner = WaitTuner(0.02)
+        outcomes.turn_ended(said(OPEN, silence_ms=400), 2.0, 400, answered=True)
+        unheard = Utterance(limit_samples=16_000)
+        outcomes.turn_began(unheard, 2.4)
+        outcomes.turn_ended(unheard, 4.0, next_wait_ms, answered=True)
+        unheard.understand("weather in Oslo", final=True, whole=None)
+        outcomes.settle()
+        factors.append(outcomes.tuner.factor)
+    assert factors[0] == factors[1]
+
+
 def test_a_cut_lengthens_the_wait_and_a_barge_in_does_not() -> None:
     factors: list[float] = []
     for words in ("weather in Oslo", ""):
