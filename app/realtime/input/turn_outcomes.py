@@ -76,17 +76,17 @@ class TurnOutcomes:
         factor = {} if self.tuner is None else {"wait_factor": round(self.tuner.factor, 3)}
         return {**self.counts, **factor}
 
-    def turn_began(self, speech: Utterance, now_s: float) -> None:
-        """The user speaks."""
+    def turn_began(self, speech: Utterance, now_s: float, plays: bool = False) -> None:
+        """The user speaks. ``plays``: the listener still hears an answer, which may have ended for the server."""
         self.settle()
         self._check_dead_air(now_s)
         played_s = None if self._sound_s is None else now_s - self._sound_s
-        if self._last is not None and (self._answering or (played_s is not None and played_s <= CUT_S)):
+        over_answer = self._answering or plays or (played_s is not None and played_s <= CUT_S)
+        if self._last is not None and over_answer:
             pause_ms = (now_s - self._last.last_word_s) * 1000
             self._overlap = _Overlap(self._last, speech, played_s, pause_ms)
         else:
             self._add_turn()
-        self._answering = False
 
     def turn_ended(self, turn: Utterance, now_s: float, wait_ms: float, answered: bool) -> None:
         """A silence has ended the user's turn. ``wait_ms``: the wait before tuning. ``answered``: an answer is due."""
@@ -100,7 +100,6 @@ class TurnOutcomes:
         """The speech over an answer was no turn, so the answer goes on."""
         overlap = self._overlap
         self._overlap = None
-        self._answering = True
         if overlap is not None and not overlap.speech.final_words:
             self._add("false_interruptions")
 

@@ -253,7 +253,7 @@ class VoiceTurns:
         self._falling = 0.0
         self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))
-        self._outcomes.turn_began(utterance, self._context.now())
+        self._outcomes.turn_began(utterance, self._context.now(), self._answer_plays)
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
         if detection is not None and hold_ms:
             self._overlap = Backchannel(to_ms(self._detector.position) - hold_ms, detection.backchannel_ms)

@@ -66,6 +66,20 @@ def test_speech_after_the_answer_is_a_turn() -> None:
     assert outcomes.counts["early_cuts"] == outcomes.counts["barge_ins"] == 0
 
 
+def test_a_backchannel_over_sound_that_the_client_still_plays_changes_no_count() -> None:
+    """The response has ended, but a WebSocket's client plays the rest of it."""
+    outcomes = TurnOutcomes(lambda kind: None)
+    outcomes.turn_ended(said(WHOLE), 2.0, 500, answered=True)
+    outcomes.answer_sounds(2.5)
+    outcomes.answer_ended()
+    outcomes.turn_began(said("mm-hm"), 5.0, plays=True)
+    outcomes.turn_dropped()
+    assert not any(outcomes.counts.values())
+    outcomes.turn_began(said("and tomorrow?"), 30.0)
+    outcomes.settle()
+    assert {kind: count for kind, count in outcomes.counts.items() if count} == {"turns": 1}
+
+
 @pytest.mark.parametrize(("sound_s", "dead"), [(3.4, 0), (3.6, 1)])
 def test_dead_air_is_two_seconds_after_the_last_word_without_an_answer(sound_s: float, dead: int) -> None:
     outcomes = TurnOutcomes(lambda kind: None)
