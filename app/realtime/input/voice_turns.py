@@ -95,7 +95,7 @@ class VoiceTurns:
             self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
 
     def commit(self) -> None:
-        """The client ends the open turn: a pending overlap is a turn, too."""
+        """The open turn ends without a silence: a pending overlap is a turn, too."""
         self._detector.reset()
         if self._overlap is not None:
             self.take_turn()
@@ -212,7 +212,7 @@ class VoiceTurns:
         if utterance.samples + len(pcm) <= self._turn.limit:
             utterance.push(pcm)
             return
-        self._detector.reset()
+        self.commit()
         self._turn.end(turn_events.TurnStopped(utterance, to_ms(self._turn.recent.position)))
 
     def _on_voice(self, event: VoiceEvent) -> None:

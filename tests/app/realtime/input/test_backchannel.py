@@ -18,6 +18,7 @@ from app.realtime.input.turn_events import (
     TurnStarted,
     TurnStopped,
 )
+from engine import MIC_RATE_HZ
 from tests.app.realtime.input.test_audio_buffer import Listening
 from tests.app.rig import silence, tone
 
@@ -219,6 +220,14 @@ async def test_any_speech_is_a_turn_at_once_where_nothing_can_be_held(detection:
     listening = TalkedOver(type="server_vad", **detection)
     await listening.append(tone(0.15))
     assert listening.kinds == [TurnStarted]
+
+
+async def test_held_speech_that_fills_the_input_buffer_is_a_turn() -> None:
+    """Where ``backchannel_ms`` is longer than ``limits.audio_s``."""
+    listening = TalkedOver(type="server_vad", backchannel_ms=60_000)
+    listening.buffer._turn.limit = MIC_RATE_HZ
+    await listening.append(tone(1.5))
+    assert listening.kinds[:3] == [OverlapStarted, TurnStarted, TurnStopped]
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.15])
