@@ -132,6 +132,11 @@ class TurnOutcomes:
         if kind == "barge_ins":
             self._add_turn()
 
+    def forget(self) -> None:
+        """Free the last turns: the session is over."""
+        self._last = None
+        self._overlap = None
+
     def _release(self) -> None:
         if self._last is not None:
             self._last.release()

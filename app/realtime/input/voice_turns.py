@@ -105,6 +105,10 @@ class VoiceTurns:
         self._overlap = None
         self._detector.reset()
 
+    def forget(self) -> None:
+        """Free the last turns: the session is over."""
+        self._outcomes.forget()
+
     def playing(self, samples: Wave) -> None:
         """The listener hears float32 [samples] at SPEAKER_RATE_HZ now, or after everything sent before.
 
