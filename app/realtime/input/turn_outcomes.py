@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from app.realtime.conversation import Utterance
 from app.realtime.input.endpointing import completeness
@@ -61,9 +61,7 @@ class TurnOutcomes:
 
     def __init__(self, count: Callable[[Outcome], None]) -> None:
         self.tuner: WaitTuner | None = None
-        self.counts: dict[Outcome, int] = dict.fromkeys(
-            ("turns", "early_cuts", "false_interruptions", "barge_ins", "dead_air"), 0
-        )
+        self.counts: dict[Outcome, int] = dict.fromkeys(get_args(Outcome), 0)
         self._count = count
         self._last: _Turn | None = None
         self._sound_s: float | None = None  # when the answer to the last turn was first heard
