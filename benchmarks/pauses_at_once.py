@@ -1,4 +1,4 @@
-"""Measure what happens if many users pause at the same moment: every pause is judged by one thread of the server.
+"""Measure the waits if many users pause at the same moment: one thread of the server judges every pause.
 
     python -m benchmarks.pauses_at_once [--sessions 16] [--recordings 8]
 

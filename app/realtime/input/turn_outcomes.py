@@ -23,7 +23,7 @@ _WHOLE = 0.7  # completeness of words from which they are taken for a whole sent
 
 @dataclass(slots=True)
 class _Turn:
-    """The last turn. Its words may still change until its answer begins; then its sound and pictures are let go."""
+    """The last turn. Its words may still change until its answer begins; then its audio and camera frames are freed."""
 
     utterance: Utterance | None
     last_word_s: float
@@ -43,7 +43,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Overlap:
-    """Speech while an answer is due, or over it. Its words tell later what it was."""
+    """Speech while an answer is due, or over it. Its words decide later which outcome it is."""
 
     before: _Turn
     speech: Utterance
@@ -156,7 +156,7 @@ class TurnOutcomes:
 
 
 def _kind(overlap: _Overlap) -> Outcome | None:
-    """Return what speech over an answer was; None for noise before the answer."""
+    """Return the outcome that speech over an answer counts as; None for noise before the answer."""
     speech, played_s = overlap.speech, overlap.played_s
     words = speech.final_words or speech.so_far
     if not words and speech.confident is not None:

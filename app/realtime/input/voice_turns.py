@@ -177,7 +177,7 @@ class VoiceTurns:
 
     @property
     def _hold_ms(self) -> int:
-        """The speech that holds what plays, until it is known whether it is a turn; 0 if any speech is a turn."""
+        """Milliseconds of speech that hold the answer until it is clear whether it is a turn; 0 if any is."""
         detection = self._options.audio.input.turn_detection
         if detection is None or not self._answer_plays:
             return 0
