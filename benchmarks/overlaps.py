@@ -58,6 +58,8 @@ from app.realtime.protocol.options import SessionOptions
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
+from benchmarks import recognizers
+from benchmarks.program import spread
 from benchmarks.spoken_questions import speech, voice_alone
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, Engine, ModelInfo, Request
 from engine.audio.resampler import resample
@@ -278,8 +280,7 @@ async def make(folder: Path) -> None:
                     continue
                 wave = await speech(engine, f"{text[0].upper()}{text[1:]}.", voice or None)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                pcm = (np.clip(wave, -1, 1) * 32767).astype(np.int16)
-                soundfile.write(path, resample(pcm, SPEAKER_RATE_HZ, MIC_RATE_HZ), MIC_RATE_HZ)
+                soundfile.write(path, recognizers.recorded(wave), MIC_RATE_HZ)
 
 
 def other_sounds() -> Iterator[tuple[str, Any]]:
@@ -298,7 +299,7 @@ def other_sounds() -> Iterator[tuple[str, Any]]:
 
 
 async def measure(material: Material, texts: int, stage: Any) -> None:
-    table = Table("said", "noise below", "of", "wrong", "silence, call", "silence, socket", "held")
+    table = Table("said", "noise below", "of", "wrong", "silence, call, ms", "silence, socket, ms", "held, ms")
     for kind, listed in (("wrongly stopped", material.listens), ("not stopped", material.interrupts)):
         spoken = list(material.recordings(listed[:texts]))
         for snr_db in (20, 10):
@@ -321,11 +322,7 @@ def times(found: Sequence[Outcome], interrupts: bool) -> tuple[str, str, str]:
         for one in found
         if not one.turn and one.held_at_ms is not None and one.decided_at_ms is not None
     ]
-    call, socket, held = (
-        " / ".join(f"{np.percentile(values, q):.0f}" for q in (50, 95)) + " ms" if values else "–"
-        for values in (call, socket, held)
-    )
-    return call, socket, held
+    return spread(call), spread(socket), spread(held)
 
 
 async def measure_other_sounds(stage: Any) -> None:

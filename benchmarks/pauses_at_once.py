@@ -1,4 +1,4 @@
-"""Measure what happens if many users pause at the same moment: every pause is judged by one thread of the server.
+"""Measure the waits if many users pause at the same moment: one thread of the server judges every pause.
 
     python -m benchmarks.pauses_at_once [--sessions 16] [--recordings 8]
 
@@ -13,7 +13,6 @@ The figures mean nothing on a busy machine: if the row of one session is late, n
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import time
@@ -34,6 +33,7 @@ from app.realtime.protocol import SessionOptions, session_options
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
+from benchmarks.program import parser, spread
 from engine import MIC_RATE_HZ, Engine, EngineSpec, StageSpec
 from engine.audio.resampler import resample
 from engine.core import Pcm
@@ -101,15 +101,11 @@ async def measure(paths: list[Path], sessions: int) -> list[Result]:
     return results
 
 
-def spread(values: list[float]) -> str:
-    return f"{np.quantile(values, 0.5):.0f} / {np.quantile(values, 0.95):.0f}" if values else "–"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sessions", type=int, default=16)
-    parser.add_argument("--recordings", type=int, default=8)
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--sessions", type=int, default=16)
+    options.add_argument("--recordings", type=int, default=8)
+    args = options.parse_args()
     paths = sorted(SPOKEN.glob("*.ogg"))[: args.recordings]
     alone, together = asyncio.run(measure(paths, args.sessions))
     table = Table("sessions", "turns", "wait ms", "added ms", "late ms", title="p50 / p95")

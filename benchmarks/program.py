@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.bench import stoppable
+from app.bench.figures import percentile
 from app.bench.subject import Served
 from app.bench.target import spoken
 from app.media.audio import MediaError
@@ -40,6 +41,11 @@ def numbers(listed: str) -> tuple[int, ...]:
 def served(asked: argparse.Namespace) -> Served:
     """Return the deployment that the options select. Raises EngineError or MediaError."""
     return Served(asked.config, asked.weights, asked.speech and spoken(asked.speech))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return p50 and p95 as a table's cell, without decimals."""
+    return " / ".join(f"{percentile(values, percent):.0f}" for percent in (50, 95)) if values else "–"
 
 
 def status(measure: Callable[[], bool]) -> int:

@@ -12,7 +12,6 @@ All figures are of turns 21 to 60. Nothing is timed, so a busy machine changes n
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.realtime.input.wait_tuner import WaitTuner
+from benchmarks.program import parser
 
 UNTUNED_MS = 600.0
 LEARNING = 20
@@ -86,10 +86,10 @@ def simulate(style: Style, target: float, sessions: int, seed: int = 1) -> Resul
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", type=float, default=0.02, help="share of turns that may be cut")
-    parser.add_argument("--sessions", type=int, default=400)
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--target", type=float, default=0.02, help="share of turns that may be cut")
+    options.add_argument("--sessions", type=int, default=400)
+    args = options.parse_args()
     table = Table("pauses", "cut, untuned", "cut", "wait ms", "best fixed ms", "above ms")
     for name, style in STYLES.items():
         one = simulate(style, args.target, args.sessions)

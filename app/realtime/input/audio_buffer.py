@@ -96,6 +96,7 @@ class InputAudioBuffer:
     def forget(self) -> None:
         """Free all audio and camera frames: the session is over."""
         self._turn.forget()
+        self.voice.forget()
 
     async def add_encoded_frame(self, url: str) -> None:
         """Decode a camera frame from a data URI and add it, if one is due. Raises MediaError."""

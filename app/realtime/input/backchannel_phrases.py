@@ -23,7 +23,7 @@ Phrase = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an utterance is, by its words."""
+    """The comparison of an utterance with the known backchannels."""
 
     is_backchannel: bool
     """Whether it consists of backchannels only. An utterance without words does."""

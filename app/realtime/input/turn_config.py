@@ -24,7 +24,7 @@ def turn_config(
     speculation: Speculation,
     moment: EndpointingContext,
     overlap_ms: int,
-    wait_factor: float = 1.0,
+    wait_factor: float,
 ) -> TurnConfig:
     """Return the detector's settings at ``moment``; speech shorter than ``overlap_ms`` begins no turn.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from app.realtime.conversation import Utterance
 from app.realtime.input.endpointing import completeness
@@ -23,9 +23,12 @@ _WHOLE = 0.7  # completeness of words from which they are taken for a whole sent
 
 @dataclass(slots=True)
 class _Turn:
-    """The last turn. Its words may still change until its answer begins; then its sound and pictures are let go."""
+    """The last turn. Its words may still change until its answer begins; then its audio and camera frames are freed."""
 
     utterance: Utterance | None
+    last_word_s: float
+    wait_ms: float
+    """The wait that ended it, before tuning."""
     final_words: str = ""
 
     @property
@@ -40,7 +43,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Overlap:
-    """Speech while an answer is due, or over it. Its words tell later what it was."""
+    """Speech while an answer is due, or over it. Its words decide later which outcome it is."""
 
     before: _Turn
     speech: Utterance
@@ -58,13 +61,9 @@ class TurnOutcomes:
 
     def __init__(self, count: Callable[[Outcome], None]) -> None:
         self.tuner: WaitTuner | None = None
-        self.counts: dict[Outcome, int] = dict.fromkeys(
-            ("turns", "early_cuts", "false_interruptions", "barge_ins", "dead_air"), 0
-        )
+        self.counts: dict[Outcome, int] = dict.fromkeys(get_args(Outcome), 0)
         self._count = count
         self._last: _Turn | None = None
-        self._wait_ms = 0.0  # the untuned wait that ended the last turn
-        self._last_word_s = 0.0
         self._sound_s: float | None = None  # when the answer to the last turn was first heard
         self._answering = False  # whether an answer is due, or under way
         self._overlap: _Overlap | None = None
@@ -75,25 +74,23 @@ class TurnOutcomes:
         factor = {} if self.tuner is None else {"wait_factor": round(self.tuner.factor, 3)}
         return {**self.counts, **factor}
 
-    def turn_began(self, speech: Utterance, now_s: float) -> None:
-        """The user speaks."""
+    def turn_began(self, speech: Utterance, now_s: float, plays: bool = False) -> None:
+        """The user speaks. ``plays``: the listener still hears an answer, which may have ended for the server."""
         self.settle()
         self._check_dead_air(now_s)
         played_s = None if self._sound_s is None else now_s - self._sound_s
-        if self._last is not None and (self._answering or (played_s is not None and played_s <= CUT_S)):
-            pause_ms = (now_s - self._last_word_s) * 1000
+        over_answer = self._answering or plays or (played_s is not None and played_s <= CUT_S)
+        if self._last is not None and over_answer:
+            pause_ms = (now_s - self._last.last_word_s) * 1000
             self._overlap = _Overlap(self._last, speech, played_s, pause_ms)
         else:
             self._add_turn()
-        self._answering = False
 
     def turn_ended(self, turn: Utterance, now_s: float, wait_ms: float, answered: bool) -> None:
         """A silence has ended the user's turn. ``wait_ms``: the wait before tuning. ``answered``: an answer is due."""
         if turn.confident is not None:
             self.settle()
-        self._last = _Turn(turn)
-        self._wait_ms = wait_ms
-        self._last_word_s = now_s - (turn.silence_ms or 0.0) / 1000
+        self._last = _Turn(turn, now_s - (turn.silence_ms or 0.0) / 1000, wait_ms)
         self._sound_s = None
         self._answering = answered
 
@@ -101,7 +98,6 @@ class TurnOutcomes:
         """The speech over an answer was no turn, so the answer goes on."""
         overlap = self._overlap
         self._overlap = None
-        self._answering = True
         if overlap is not None and not overlap.speech.final_words:
             self._add("false_interruptions")
 
@@ -128,18 +124,25 @@ class TurnOutcomes:
             return
         kind = _kind(overlap)
         if kind == "early_cuts" and self.tuner is not None:
-            self.tuner.add_pause(overlap.pause_ms, self._wait_ms)
+            self.tuner.add_pause(overlap.pause_ms, overlap.before.wait_ms)
         if kind is not None:
             self._add(kind)
         if kind == "barge_ins":
             self._add_turn()
+
+    def forget(self) -> None:
+        """Free the last turns: the session is over."""
+        self._last = None
+        self._overlap = None
 
     def _release(self) -> None:
         if self._last is not None:
             self._last.release()
 
     def _check_dead_air(self, now_s: float) -> None:
-        if self._answering and self._sound_s is None and now_s - self._last_word_s > DEAD_AIR_S:
+        if self._last is None or not self._answering or self._sound_s is not None:
+            return
+        if now_s - self._last.last_word_s > DEAD_AIR_S:
             self._add("dead_air")
 
     def _add_turn(self) -> None:
@@ -153,7 +156,7 @@ class TurnOutcomes:
 
 
 def _kind(overlap: _Overlap) -> Outcome | None:
-    """Return what speech over an answer was; None for noise before the answer."""
+    """Return the outcome that speech over an answer counts as; None for noise before the answer."""
     speech, played_s = overlap.speech, overlap.played_s
     words = speech.final_words or speech.so_far
     if not words and speech.confident is not None:

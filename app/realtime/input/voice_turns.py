@@ -95,7 +95,7 @@ class VoiceTurns:
             self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
 
     def commit(self) -> None:
-        """The client ends the open turn: a pending overlap is a turn, too."""
+        """The open turn ends without a silence: a pending overlap is a turn, too."""
         self._detector.reset()
         if self._overlap is not None:
             self.take_turn()
@@ -104,6 +104,10 @@ class VoiceTurns:
         """The open turn is dropped."""
         self._overlap = None
         self._detector.reset()
+
+    def forget(self) -> None:
+        """Free the last turns: the session is over."""
+        self._outcomes.forget()
 
     def playing(self, samples: Wave) -> None:
         """The listener hears float32 [samples] at SPEAKER_RATE_HZ now, or after everything sent before.
@@ -173,7 +177,7 @@ class VoiceTurns:
 
     @property
     def _hold_ms(self) -> int:
-        """The speech that holds what plays, until it is known whether it is a turn; 0 if any speech is a turn."""
+        """Milliseconds of speech that hold the answer until it is clear whether it is a turn; 0 if any is."""
         detection = self._options.audio.input.turn_detection
         if detection is None or not self._answer_plays:
             return 0
@@ -212,7 +216,7 @@ class VoiceTurns:
         if utterance.samples + len(pcm) <= self._turn.limit:
             utterance.push(pcm)
             return
-        self._detector.reset()
+        self.commit()
         self._turn.end(turn_events.TurnStopped(utterance, to_ms(self._turn.recent.position)))
 
     def _on_voice(self, event: VoiceEvent) -> None:
@@ -253,7 +257,7 @@ class VoiceTurns:
         self._falling = 0.0
         self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))
-        self._outcomes.turn_began(utterance, self._context.now())
+        self._outcomes.turn_began(utterance, self._context.now(), self._answer_plays)
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
         if detection is not None and hold_ms:
             self._overlap = Backchannel(to_ms(self._detector.position) - hold_ms, detection.backchannel_ms)

@@ -21,9 +21,9 @@ _KEPT = 0.98
 class WaitTuner:
     """Tunes the waits of one session. ``target`` is the share of turns that may end early, such as 0.02.
 
-    Each pause within a turn counts, whether the user resumed before the end of the wait or was cut. What counts is its
-    length relative to the untuned wait at that moment, because the end-of-turn model waits longer where it expects
-    more. The factor is the quantile of a log-normal distribution of these ratios that leaves ``target`` of the turns.
+    Each pause within a turn counts, whether the user resumed before the end of the wait or was cut. Its length is
+    divided by the untuned wait at that moment, because the end-of-turn model waits longer where it expects longer
+    pauses. The factor is the quantile of a log-normal distribution of these ratios that leaves ``target`` of the turns.
     """
 
     def __init__(self, target: float) -> None:

@@ -54,9 +54,12 @@ class Transcripts:
         Nothing is sent for a committed item that was deleted, or that has its final transcript. A transcript that is
         only a prefix of the last one is not sent: a restarted request first catches up with the previous one.
         """
-        audio, caption = self._conversation.user_audio(item_id), self._caption(item_id)
+        audio = self._conversation.user_audio(item_id)
         is_due = audio.transcript is None if audio is not None else not committed
-        if is_due and not caption.words.startswith(words):
+        if not is_due:
+            return
+        caption = self._caption(item_id)
+        if not caption.words.startswith(words):
             self._emit_delta(item_id, caption.grow(words))
             self._emit_words(item_id, words, final=False)
 
@@ -66,8 +69,7 @@ class Transcripts:
         if audio is None or audio.transcript is not None:
             return
         self._conversation.transcribe(item_id, transcript)
-        self._emit_delta(item_id, self._caption(item_id).finish(transcript))
-        self._captions.pop(item_id, None)
+        self._emit_delta(item_id, self._take_caption(item_id).finish(transcript))
         self._emit_words(item_id, transcript, final=True)
         if self.options.transcribes:
             self._emit(server_events.TranscriptionCompletedEvent(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
@@ -77,8 +79,7 @@ class Transcripts:
         audio = self._conversation.user_audio(item_id)
         if audio is None or audio.transcript is not None:
             return
-        self._emit_words(item_id, self._caption(item_id).words, final=True)
-        self._captions.pop(item_id, None)
+        self._emit_words(item_id, self._take_caption(item_id).words, final=True)
         if self.options.transcribes:
             self._emit(server_events.TranscriptionFailedEvent(item_id, code, why))
 
@@ -96,6 +97,10 @@ class Transcripts:
         if len(self._captions) > CAPTIONS:
             del self._captions[next(iter(self._captions))]
         return caption
+
+    def _take_caption(self, item_id: str) -> Caption:
+        """Remove and return an item's caption: it has its final transcript, or gets none."""
+        return self._captions.pop(item_id, Caption())
 
     def _emit_delta(self, item_id: str, delta: str) -> None:
         if delta and self.options.transcribes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from app.realtime.input.turn_events import (
     TurnStarted,
     TurnStopped,
 )
+from engine import MIC_RATE_HZ
 from tests.app.realtime.input.test_audio_buffer import Listening
 from tests.app.rig import silence, tone
 
@@ -219,6 +221,26 @@ async def test_any_speech_is_a_turn_at_once_where_nothing_can_be_held(detection:
     listening = TalkedOver(type="server_vad", **detection)
     await listening.append(tone(0.15))
     assert listening.kinds == [TurnStarted]
+
+
+async def test_held_speech_that_fills_the_input_buffer_is_a_turn() -> None:
+    """Where ``backchannel_ms`` is longer than ``limits.audio_s``."""
+    listening = TalkedOver(type="server_vad", backchannel_ms=60_000)
+    listening.buffer._turn.limit = MIC_RATE_HZ
+    await listening.append(tone(1.5))
+    assert listening.kinds[:3] == [OverlapStarted, TurnStarted, TurnStopped]
+
+
+async def test_a_session_that_has_ended_holds_no_speech() -> None:
+    listening = TalkedOver()
+    speech: list[ref[Utterance]] = []
+    for _ in range(2):  # a turn that got no answer, and speech over one
+        await listening.append(tone(1.2), silence(0.7))
+        speech += [ref(event.utterance) for event in listening.events if isinstance(event, TurnStopped)]
+        listening.events.clear()
+    assert speech[-1]() is not None
+    listening.buffer.forget()
+    assert [one() for one in speech] == [None, None]
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.15])

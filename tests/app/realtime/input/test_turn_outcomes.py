@@ -66,6 +66,20 @@ def test_speech_after_the_answer_is_a_turn() -> None:
     assert outcomes.counts["early_cuts"] == outcomes.counts["barge_ins"] == 0
 
 
+def test_a_backchannel_over_sound_that_the_client_still_plays_changes_no_count() -> None:
+    """The response has ended, but a WebSocket's client plays the rest of it."""
+    outcomes = TurnOutcomes(lambda kind: None)
+    outcomes.turn_ended(said(WHOLE), 2.0, 500, answered=True)
+    outcomes.answer_sounds(2.5)
+    outcomes.answer_ended()
+    outcomes.turn_began(said("mm-hm"), 5.0, plays=True)
+    outcomes.turn_dropped()
+    assert not any(outcomes.counts.values())
+    outcomes.turn_began(said("and tomorrow?"), 30.0)
+    outcomes.settle()
+    assert {kind: count for kind, count in outcomes.counts.items() if count} == {"turns": 1}
+
+
 @pytest.mark.parametrize(("sound_s", "dead"), [(3.4, 0), (3.6, 1)])
 def test_dead_air_is_two_seconds_after_the_last_word_without_an_answer(sound_s: float, dead: int) -> None:
     outcomes = TurnOutcomes(lambda kind: None)
@@ -80,6 +94,30 @@ def test_without_an_answer_silence_is_no_dead_air() -> None:
     outcomes.turn_ended(said(WHOLE), 2.0, 500, answered=False)
     outcomes.turn_began(said("hello"), 9.0)
     assert outcomes.counts["dead_air"] == 0
+
+
+def test_an_answer_without_a_spoken_turn_is_no_dead_air() -> None:
+    """Such as a greeting, or the answer to a typed message."""
+    outcomes = TurnOutcomes(lambda kind: None)
+    outcomes.answer_began()
+    outcomes.answer_sounds(5_000.0)
+    assert outcomes.counts["dead_air"] == 0
+
+
+def test_a_cut_counts_relative_to_the_wait_of_the_turn_that_was_cut() -> None:
+    """Also if its words are known only after the next turn has ended by another wait."""
+    factors: list[float] = []
+    for next_wait_ms in (400, 4_000):
+        outcomes = TurnOutcomes(lambda kind: None)
+        outcomes.tuner = WaitTuner(0.02)
+        outcomes.turn_ended(said(OPEN, silence_ms=400), 2.0, 400, answered=True)
+        unheard = Utterance(limit_samples=16_000)
+        outcomes.turn_began(unheard, 2.4)
+        outcomes.turn_ended(unheard, 4.0, next_wait_ms, answered=True)
+        unheard.understand("weather in Oslo", final=True, whole=None)
+        outcomes.settle()
+        factors.append(outcomes.tuner.factor)
+    assert factors[0] == factors[1]
 
 
 def test_a_cut_lengthens_the_wait_and_a_barge_in_does_not() -> None:

@@ -104,6 +104,18 @@ def test_a_deleted_item_has_no_captions() -> None:
     assert not told
 
 
+def test_items_without_interim_words_leave_the_captions_of_others() -> None:
+    transcripts, conversation, told = opened(audio={"input": {"transcription": {}}})
+    for words in ("what", "what is", "what is it"):
+        transcripts.show_partial("spoken", words, committed=False)
+    for number in range(CAPTIONS):
+        transcripts.show_partial(f"deleted {number}", "hello", committed=True)
+    committed(conversation, "spoken")
+    transcripts.complete("spoken", "what is it")
+    deltas = [event.delta for event in told if isinstance(event, TranscriptionDeltaEvent)]
+    assert deltas == ["what", " is", " it"]
+
+
 def test_captions_of_turns_that_never_end_are_forgotten() -> None:
     transcripts, _, _ = opened(audio={"input": {"transcription": {}}})
     for number in range(100):
