@@ -67,20 +67,20 @@ def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> t
 
 def hears_for(stages: Sequence[StageSpec]) -> str:
     """Return the name of the only model whose requests a speech recogniser understands; empty if it is not limited."""
-    try:
-        infos = [_described(stage, place, ()) for place, stage in enumerate(stages)]
-    except (ConfigError, WeightsError):  # reported when the deployment starts
-        return ""
-    return next((info.facets.hears_for for info in infos if info.facets.hears_for), "")
+    return next((info.facets.hears_for for info in _describable(stages) if info.facets.hears_for), "")
 
 
 def speakers_of(stages: Sequence[StageSpec]) -> tuple[str, ...]:
     """Return the ids of the voices that these stages offer; none if the stages cannot be described."""
+    return tuple(voice.id for info in _describable(stages) for voice in info.facets.voices)
+
+
+def _describable(stages: Sequence[StageSpec]) -> list[StageInfo]:
+    """Return the stages' descriptions; none if one of them fails, which the deployment's start reports."""
     try:
-        infos = [_described(stage, place, ()) for place, stage in enumerate(stages)]
-    except (ConfigError, WeightsError):  # reported when the deployment starts
-        return ()
-    return tuple(voice.id for info in infos for voice in info.facets.voices)
+        return [_described(stage, place, ()) for place, stage in enumerate(stages)]
+    except (ConfigError, WeightsError):
+        return []
 
 
 def use_of(kind: str, weights: Path) -> str:

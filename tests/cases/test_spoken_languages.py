@@ -47,6 +47,7 @@ def test_at_least_95_percent_of_the_sentences_are_said_as_expected(language: str
         ("fr", "Il est 0h05.", "il est zéro heure cinq"),
         ("it", "Fuori ci sono 20 °C.", "fuori ci sono venti c"),
         ("it", "1 maggio", "primo maggio"),
+        ("de", f"{10**19},5", f"eins{' null' * 19} komma fünf"),
         ("de-AT", "um 25:70 Uhr", "um 25 70 uhr"),
         ("fr", "rien à dire", "rien à dire"),
     ],

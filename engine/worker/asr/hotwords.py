@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.deployment.config import build
 from engine.errors import ConfigError
-from engine.worker.asr.sherpa_model_files import in_capitals, token_names
+from engine.worker.asr.sherpa_model_files import token_names
 from engine.worker.asr.transcribing import EarsOptions
 
 _WORD_START = "▁"
@@ -53,8 +53,8 @@ def sherpa_options(options: Mapping[str, Any]) -> SherpaOptions:
     return built
 
 
-def hotwords_of(tokens: Path, score: float) -> Hotwords:
-    """Return how the transducer with this token table takes hotwords.
+def hotwords_of(tokens: Path, capitals: bool, score: float) -> Hotwords:
+    """Return how the transducer with this token table takes hotwords. ``capitals``: whether all tokens are in capitals.
 
     The library splits hotwords by a vocabulary with scores. Token numbers are ranks of the merges, as in the scores of
     SentencePiece's BPE models, so the vocabulary follows from the token table.
@@ -67,6 +67,6 @@ def hotwords_of(tokens: Path, score: float) -> Hotwords:
     return Hotwords(
         arguments={"decoding_method": "modified_beam_search", "hotwords_score": score, "modeling_unit": unit},
         generated={"bpe_vocab": vocabulary} if pieces else {},
-        capitals=in_capitals(tokens),
+        capitals=capitals,
         characters=frozenset("".join(name for name in names if name[0] != "<")),
     )

@@ -102,11 +102,12 @@ def sherpa_ears(folder: Path | None, languages: Sequence[str] = (), hotwords_sco
     arguments: dict[str, Any] = {name: str(path) for name, path in {**networks.files, "tokens": tokens}.items()}
     if networks.factory == "from_transducer":
         arguments["temperature_scale"] = 1.0  # makes each token's score its log-probability
+    capitals = in_capitals(tokens)
     hotwords = None
     if hotwords_score:
         if not networks.hotwords:
             raise ConfigError(f"options.hotwords_score: only zipformer transducers take hotwords, not {folder}")
-        hotwords = hotwords_of(tokens, hotwords_score)
+        hotwords = hotwords_of(tokens, capitals, hotwords_score)
         arguments.update(hotwords.arguments)
     return SherpaEars(
         folder=folder,
@@ -115,7 +116,7 @@ def sherpa_ears(folder: Path | None, languages: Sequence[str] = (), hotwords_sco
         generated=hotwords.generated if hotwords else {},
         hotwords=hotwords,
         languages=languages_of(folder, languages),
-        capitals=in_capitals(tokens),
+        capitals=capitals,
         tail_s=networks.tail_s,
     )
 

@@ -27,6 +27,7 @@ _LONGEST_ARRAY = 4096
 """Maximum length of stored number arrays. Longer ones belong to vocabularies; those with a number per layer are
 kept.
 """
+_WORDS, _WORD_TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 _MOST_KEYS = 1024
 _MOST_ENTRIES = 1 << 21
 """Maximum number of words and tensors, about three times those of the largest models. Each costs a microsecond, and in
@@ -76,7 +77,7 @@ class Header:
 
     def foreign_markers(self, template: str) -> list[str]:
         """Return the template's markers that are not tokens of the model, which therefore writes them as plain text."""
-        known = self.fields.get("tokenizer.ggml.tokens") or ()
+        known = self.fields.get(_WORDS) or ()
         return [marker for marker in dict.fromkeys(_MARKER.findall(template)) if marker not in known]
 
     @property
@@ -115,6 +116,15 @@ def read_header(path: Path) -> Header:
     return _read(path, stat.st_size, stat.st_mtime_ns)
 
 
+def read_vocabulary(path: Path) -> list[tuple[str, int]]:
+    """Return the words of a model's vocabulary with their token types. Raises WeightsError for a damaged file."""
+    with path.open("rb") as file:
+        reader = _Reader(file, path, path.stat().st_size, whole=frozenset((_WORDS, _WORD_TYPES)))
+        _, keys = _counts(reader)
+        fields = dict(reader.field() for _ in range(keys))
+    return list(zip(fields.get(_WORDS, ()), fields.get(_WORD_TYPES, ()), strict=False))
+
+
 def is_first(path: Path) -> bool:
     """Return whether a file is a model, and not a later part of a split one."""
     found = _PART.fullmatch(path.name)
@@ -147,6 +157,20 @@ def _sizes(path: Path, size: int) -> list[int]:
 
 def _fields(reader: _Reader) -> dict[str, Any]:
     """Return all keys (of vocabularies only the markers), and check that the file contains all tensors."""
+    tensors, keys = _counts(reader)
+    fields = dict(reader.field() for _ in range(keys))
+    _check(reader.path, fields)
+    reader.expect(tensors)
+    last = max((reader.tensor() for _ in range(tensors)), default=None)
+    if last is not None:  # the first part of a split file may have no tensors
+        alignment = fields.get("general.alignment", 32)
+        if -reader.at % alignment + reader.at + last >= reader.size:
+            raise reader.cut()
+    return fields
+
+
+def _counts(reader: _Reader) -> tuple[int, int]:
+    """Read the beginning of a file, and return its numbers of tensors and keys."""
     if reader.bytes(4) != MAGIC:
         raise WeightsError(f"{reader.path}: is not a GGUF file")
     version = reader.number("I")
@@ -158,15 +182,7 @@ def _fields(reader: _Reader) -> dict[str, Any]:
     tensors, keys = reader.number("Q"), reader.number("Q")
     if keys > _MOST_KEYS:
         raise reader.cut()
-    fields = dict(reader.field() for _ in range(keys))
-    _check(reader.path, fields)
-    reader.expect(tensors)
-    last = max((reader.tensor() for _ in range(tensors)), default=None)
-    if last is not None:  # the first part of a split file may have no tensors
-        alignment = fields.get("general.alignment", 32)
-        if -reader.at % alignment + reader.at + last >= reader.size:
-            raise reader.cut()
-    return fields
+    return tensors, keys
 
 
 def _check(path: Path, fields: Mapping[str, Any]) -> None:
@@ -191,8 +207,9 @@ class _Reader:
     file: BinaryIO
     path: Path
     size: int
+    whole: frozenset[str] = frozenset()
+    """Keys whose arrays are kept whole."""
     at: int = 0
-
     entries: int = _MOST_ENTRIES
 
     def cut(self) -> WeightsError:
@@ -238,20 +255,22 @@ class _Reader:
         if kind == _STRING:
             return key, self.text(_TEXTS.get(key, 0))
         if kind == _ARRAY:
-            return key, self._array(self.number("I"), self.number("Q"))
+            return key, self._array(self.number("I"), self.number("Q"), key in self.whole)
         if kind not in _FIXED:
             raise self.cut()
         return key, self.number(_FIXED[kind])
 
-    def _array(self, kind: int, count: int) -> list[Any] | None:
+    def _array(self, kind: int, count: int, whole: bool) -> list[Any] | None:
         if kind == _STRING:
             self.expect(count)
+            if whole:
+                return [self.text(_LONGEST_KEY) or "" for _ in range(count)]
             words = (self.text(_LONGEST_WORD) or "" for _ in range(count))
             return [word for word in words if word[:1] in ("<", "[") and _MARKER.fullmatch(word)]
         if kind not in _FIXED:
             raise self.cut()
         size = count * struct.calcsize(f"<{_FIXED[kind]}")
-        if count > _LONGEST_ARRAY:
+        if count > _LONGEST_ARRAY and not whole:
             self.skip(size)
             return None
         return list(struct.unpack(f"<{count}{_FIXED[kind]}", self.bytes(size)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import texts_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.refusals import error_of_model
+from engine.worker.llm.schema_cost import check_schemas
+from engine.worker.llm.special_tokens import breaker, broken_up
 from engine.worker.llm.thinker import ChatThinker
 from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import ServerRefusal
@@ -48,15 +50,23 @@ class LocalModel(Protocol):
 class LocalThinker(ChatThinker):
     """Base class of such thinkers.
 
+    ``special_tokens`` are the model's tokens that texts of clients must not become.
+
     After a lost worker, an answer continues after its text instead of starting again, because batching changes the last
     digits and possibly the words.
     """
 
     def __init__(
-        self, config: StageConfig, options: ModelOptions, model: LocalModel, now: Callable[[], float] = time.monotonic
+        self,
+        config: StageConfig,
+        options: ModelOptions,
+        model: LocalModel,
+        special_tokens: Iterable[str],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(config, options)
         self._model = model
+        self._broken = breaker(special_tokens)
         self._now = now
         self._answering = 0
 
@@ -77,6 +87,13 @@ class LocalThinker(ChatThinker):
             await super().prepare(request)
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
+        check_schemas(body)
+        async with aclosing(self.complete(broken_up(body, self._broken), name, begun)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def complete(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
+        """Yield the model's answer to a body that was checked. Override this to change the body."""
         options = self._asked
         who = f"The language model {options.model}"
         patience = Patience(options.first_token_s, options.stall_s, who, self._now)

@@ -49,6 +49,7 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
 
     Raises RequestError for input that the model does not support.
     """
+    request = request if options.tools else _without_tools(request, options)
     messages = [*_with_turn(request.messages, said)]
     turns = _turns(messages)
     body: Body = {
@@ -59,6 +60,38 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
         "max_tokens": min(request.max_text_tokens, _room(messages, request.tools, options)),
     }
     return body | _drawn(request, options) | _offered(request) | options.extras()
+
+
+def _without_tools(request: Request, options: ModelOptions) -> Request:
+    """Return the request for a model without tools: results become notes of the user, and calls are left out.
+
+    Raises RequestError if the request requires a call.
+    """
+    if request.must_call:
+        raise RequestError(
+            f"tool_choice: {request.tool_choice!r} requires a tool call, but {options.model} cannot make one here. "
+            "If it can, set tools: true in its options."
+        )
+    names = {
+        part.call_id: part.name
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, ToolCallPart)
+    }
+    messages = tuple(_noted(message, names) for message in request.messages)
+    return replace(request, tools=(), messages=messages)
+
+
+def _noted(message: Message, names: Mapping[str, str]) -> Message:
+    """Return the message with a note in place of each result, and without calls. ``names`` are those of the calls."""
+    if message.role != "tool":
+        return replace(message, parts=tuple(part for part in message.parts if not isinstance(part, ToolCallPart)))
+    notes = (
+        TextPart(f"[Result of {names[part.call_id]}: {part.output}]")
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and part.call_id in names
+    )
+    return Message("user", tuple(notes))
 
 
 def _room(messages: Sequence[Message], tools: Sequence[ToolDefinition], options: ModelOptions) -> int:

@@ -33,6 +33,8 @@ class ModelOptions:
     """Whether the model accepts images."""
     audio: bool = False
     """Whether the model accepts audio."""
+    tools: bool = True
+    """Whether the model may call a session's functions. With false, it does not read their schemas."""
     thinking: bool = False
     """Whether the model may reason before it answers. The user hears nothing until it has finished."""
     temperature: float | None = None

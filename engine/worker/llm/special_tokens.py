@@ -6,21 +6,19 @@ turn, would become that token. ``broken_up`` prevents this: the text stays reada
 
 from __future__ import annotations
 
-import mmap
 import re
-import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from engine.worker.llm.gguf import read_vocabulary
+
 SEPARATOR = "\u200b"
 """A zero-width space, which no special token contains."""
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 """Token types of GGUF files. User-defined tokens also contain ordinary text."""
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_STRING, _ARRAY, _INT32 = 8, 9, 5
 _DATA = frozenset(["url", "data"])
 """Fields that hold images and audio in base64."""
 
@@ -67,12 +65,11 @@ def _tree(value: Any, broken: Break) -> Any:
 
 
 def tokens_of_gguf(path: Path, template: str) -> list[str]:
-    """Return the special tokens of a GGUF file whose header was checked: control tokens, and those in the template."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        words, kinds = _vocabulary(data)
-    named = zip(words, kinds, strict=False)
+    """Return the special tokens of a GGUF file: control tokens, and those in the template."""
     return [
-        word for word, kind in named if kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and word in template)
+        word
+        for word, kind in read_vocabulary(path)
+        if word.strip() and (kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and word in template))
     ]
 
 
@@ -84,46 +81,3 @@ def tokens_of_checkpoint(folder: Path, template: str) -> list[str]:
     added = msgspec.json.decode(file.read_bytes()).get("added_tokens", [])
     words = {one["content"]: bool(one.get("special")) for one in added if one["content"].strip()}
     return [word for word, special in words.items() if special or word in template]
-
-
-def _vocabulary(data: mmap.mmap) -> tuple[list[str], list[int]]:
-    words: list[str] = []
-    kinds: list[int] = []
-    for name, kind, count, at in _arrays(data):
-        if name == "tokenizer.ggml.tokens" and kind == _STRING:
-            words = [data[start:end].decode("utf-8", "replace") for start, end in _strings(data, at, count)]
-        elif name == "tokenizer.ggml.token_type" and kind == _INT32:
-            kinds = list(struct.unpack_from(f"<{count}i", data, at))
-    return words, [kind if words[n].strip() else 0 for n, kind in enumerate(kinds[: len(words)])]
-
-
-def _arrays(data: mmap.mmap) -> Iterator[tuple[str, int, int, int]]:
-    """Yield name, element type, length and position of each array among the keys."""
-    (keys,) = struct.unpack_from("<Q", data, 16)
-    at = 24
-    for _ in range(keys):
-        [(start, end)] = _strings(data, at, 1)
-        name = data[start:end].decode("utf-8", "replace")
-        (kind,) = struct.unpack_from("<I", data, end)
-        at = end + 4
-        if kind == _ARRAY:
-            element, count = struct.unpack_from("<IQ", data, at)
-            yield name, element, count, at + 12
-            at = _end(data, at + 12, element, count)
-        else:
-            at = _end(data, at, kind, 1)
-
-
-def _end(data: mmap.mmap, at: int, kind: int, count: int) -> int:
-    if kind != _STRING:
-        return at + _SIZES[kind] * count
-    for _, end in _strings(data, at, count):
-        at = end
-    return at
-
-
-def _strings(data: mmap.mmap, at: int, count: int) -> Iterator[tuple[int, int]]:
-    for _ in range(count):
-        (length,) = struct.unpack_from("<Q", data, at)
-        yield at + 8, at + 8 + length
-        at += 8 + length

@@ -157,9 +157,10 @@ class ChatThinker(Streamed):
 def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:
     """Describe such a thinker; ``leaving`` states which data leaves this machine."""
     sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
+    calls = kinds(ToolCallDelta, ToolCall) if options.tools else frozenset[str]()
     return StageInfo(
         takes=kinds(Transcript),
-        emits=kinds(Text, ToolCallDelta, ToolCall, Usage),
+        emits=kinds(Text, Usage) | calls,
         feeds=kinds(VoiceText),
         answers=True,
         slots=config.slots,

@@ -64,6 +64,7 @@ def _split(words: str) -> tuple[str, ...]:
 # ---- German ----
 
 _DE_NOT_FEMININE = _split("name ende auge interesse käse junge kunde kollege gedanke buchstabe")
+_DE_DATIVE = _split("in an auf von mit bei nach zu seit aus vor")
 _DE_ARTICLES = "am|im|zum|vom|beim|den|dem|des|der|die|das|seit|bis|ab|und|oder|ihr|mein|sein|unser"
 
 
@@ -75,19 +76,7 @@ def _german_ordinal(before: str, _: str) -> str:
     words = before.lower().split()
     if not words or not re.search(rf"\b(?:{_DE_ARTICLES})\b", words[-1]):
         return "ordinal-r"
-    dative = len(words) > 1 and words[-2] in (
-        "in",
-        "an",
-        "auf",
-        "von",
-        "mit",
-        "bei",
-        "nach",
-        "zu",
-        "seit",
-        "aus",
-        "vor",
-    )
+    dative = len(words) > 1 and words[-2] in _DE_DATIVE
     return "ordinal" if words[-1] in ("der", "die", "das") and not dative else "ordinal-n"
 
 

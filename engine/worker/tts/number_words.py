@@ -112,21 +112,24 @@ class _Speller:
         before, after = found["before"], found["after"] or ""
         digits = re.sub(r"\D", "", found["n"])
         part = found["part"] or found["dot"]
-        if part:
-            said = f"{self.words(int(digits))} {self._forms.point} {self._fraction(part)}"
-        elif len(digits) > _LONGEST or (len(digits) > 1 and digits[0] == "0"):
-            said = " ".join(self.words(int(digit)) for digit in digits)
+        if len(digits) > _LONGEST or (len(digits) > 1 and digits[0] == "0" and not part):
+            said = self._digits(digits)
         else:
-            rule = self._forms.cardinal_rule(int(digits), before, after, digits == found["n"])
+            rule = "" if part else self._forms.cardinal_rule(int(digits), before, after, digits == found["n"])
             said = self.words(int(digits), rule)
+        if part:
+            said = f"{said} {self._forms.point} {self._fraction(part)}"
         return f"{before}{said}{after}"
 
     def _fraction(self, digits: str) -> str:
         if self._forms.digitwise or len(digits) > 3:
-            return " ".join(self.words(int(digit)) for digit in digits)
+            return self._digits(digits)
         zeros = len(digits) - len(digits.lstrip("0"))
         spoken = [self.words(0)] * zeros + ([self.words(int(digits))] if int(digits) else [])
         return " ".join(spoken)
+
+    def _digits(self, digits: str) -> str:
+        return " ".join(self.words(int(digit)) for digit in digits)
 
     def _words(self, n: int, rule: str = "") -> str:
         """Spell a number by a rule of CLDR, by default that of numbers without a noun."""

@@ -38,13 +38,11 @@ class SherpaAsrStage:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        ears = _ears_of(config)
-        hints: frozenset[Hint] = frozenset({"keywords"} if ears.hotwords else ())
-        return ears_info(config, ears.languages, hints=hints)
+        return _info(config, _ears_of(config))
 
     def __init__(self, config: StageConfig) -> None:
         self._ears = _ears_of(config)
-        self.info = self.describe(config)
+        self.info = _info(config, self._ears)
         self._recognizer = recognizer_of(self._ears, "asr.sherpa", config.threads)
 
     def warm_up(self) -> None:
@@ -94,3 +92,8 @@ STAGE = SherpaAsrStage
 def _ears_of(config: StageConfig) -> SherpaEars:
     options = sherpa_options(config.options)
     return sherpa_ears(config.weights, options.languages, options.hotwords_score)
+
+
+def _info(config: StageConfig, ears: SherpaEars) -> StageInfo:
+    hints: frozenset[Hint] = frozenset({"keywords"} if ears.hotwords else ())
+    return ears_info(config, ears.languages, hints=hints)

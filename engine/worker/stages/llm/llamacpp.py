@@ -24,8 +24,7 @@ from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.prompted_tools import parsed, prompted
-from engine.worker.llm.schema_cost import check_schemas
-from engine.worker.llm.special_tokens import breaker, broken_up, tokens_of_gguf
+from engine.worker.llm.special_tokens import tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
 from engine.worker.streamed import Broken
@@ -107,22 +106,19 @@ class LlamaCppStage(LocalThinker):
         self._template_has_tools = "tools" in template
         named = CHATML_MARKERS if template == CHATML else template
         self._foreign_markers = header.foreign_markers(named)
-        self._broken = breaker(tokens_of_gguf(settings.weights, named))
-        super().__init__(config, options, self._llama)
+        super().__init__(config, options, self._llama, tokens_of_gguf(settings.weights, named))
 
     def warm_up(self) -> None:
         """Answer a greeting with the default instructions, so that the first user does not wait for them."""
         self._llama.warm_up(body_of(GREETING, self._asked))
 
-    async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        check_schemas(body)
-        body = broken_up(body, self._broken)
+    async def complete(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         if self._foreign_markers:  # such a token ends the answer
             body = {**body, "stop": self._foreign_markers}
         if self._template_has_tools or not body.get("tools"):
-            deltas = super().ask(body, name, begun)
+            deltas = super().complete(body, name, begun)
         else:
-            deltas = parsed(super().ask(prompted(body), name, begun), body, name)
+            deltas = parsed(super().complete(prompted(body), name, begun), body, name)
         async with aclosing(deltas):
             async for delta in deltas:
                 yield delta

@@ -8,8 +8,7 @@ Computed conversations are cached for their next turn.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,10 @@ from engine.core import StageInfo
 from engine.deployment.config import build
 from engine.errors import ConfigError
 from engine.worker.llm.checkpoint import VALUE_BYTES, ModelFolder, read_checkpoint
-from engine.worker.llm.deltas import Delta
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import Body
 from engine.worker.llm.options import LocalOptions, check
-from engine.worker.llm.schema_cost import check_schemas
-from engine.worker.llm.special_tokens import breaker, broken_up, tokens_of_checkpoint
+from engine.worker.llm.special_tokens import tokens_of_checkpoint
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.llm.vllm_engine import VllmEngine, VllmSettings
 from engine.worker.stage import StageConfig
@@ -80,18 +77,11 @@ class VllmStage(LocalThinker):
         options, checkpoint = options_of(config)
         settings = settings_of(config, options, checkpoint)
         template = checkpoint.template if settings.template is None else Path(settings.template).read_text("utf-8")
-        self._broken = breaker(tokens_of_checkpoint(settings.weights, template))
         self._vllm = VllmEngine(settings)
-        super().__init__(config, options, self._vllm)
+        super().__init__(config, options, self._vllm, tokens_of_checkpoint(settings.weights, template))
 
     def salted(self, body: Body, owner: str) -> Body:
         return {**body, "cache_salt": hashlib.sha256(owner.encode()).hexdigest()} if owner else body
-
-    async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        check_schemas(body)
-        async with aclosing(super().ask(broken_up(body, self._broken), name, begun)) as deltas:
-            async for delta in deltas:
-                yield delta
 
     async def watch(self) -> None:
         """Raise Broken once vLLM's engine has failed, so that the worker is restarted."""

@@ -28,7 +28,7 @@ from engine.core import (
 from engine.errors import RequestError
 from engine.worker.llm.messages import TAKEN, body_of
 from engine.worker.llm.options import SPOKEN, ChatServerOptions, options_of
-from tests.cases.conversations import CALL, RESULT, assistant, system, user
+from tests.cases.conversations import CALL, RESULT, SHAPES, assistant, system, user
 
 
 def options(**fields: Any) -> ChatServerOptions:
@@ -124,6 +124,42 @@ def test_tools_are_always_told_and_the_choice_with_them(choice: str, asked: Any)
     assert found["tools"][1]["function"]["parameters"] == {"type": "object", "properties": {}}
     assert found["tool_choice"] == asked
     assert "tool_choice" not in body(user("a"), tool_choice=choice)
+
+
+TIMER = ToolDefinition("timer", "Sets it.")
+
+
+def test_a_model_without_tools_reads_no_schemas() -> None:
+    asked = body(user("a"), tools=(TIMER,), options_=options(tools=False))
+    assert asked == body(user("a"))
+
+
+def test_a_model_without_tools_reads_results_as_notes() -> None:
+    messages = (user("Set a timer."), assistant("One moment.", CALL), RESULT, assistant("Done."), user("Thanks."))
+    asked = body(*messages, tools=(TIMER,), options_=options(tools=False))
+    assert asked["messages"] == [
+        {"role": "user", "content": "Set a timer."},
+        {"role": "assistant", "content": "One moment."},
+        {"role": "user", "content": "[Result of timer: done]"},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "Thanks."},
+    ]
+
+
+@pytest.mark.parametrize("messages", SHAPES.values(), ids=SHAPES)
+def test_without_tools_every_conversation_fits_templates_without_tools(messages: tuple[Message, ...]) -> None:
+    turns = body(*messages, options_=options(tools=False))["messages"]
+    turns = turns[1:] if turns[0]["role"] == "system" else turns
+    assert [turn["role"] for turn in turns] == [("user", "assistant")[n % 2] for n in range(len(turns))]
+    assert turns[-1]["role"] == "user"
+    assert all(turn.keys() == {"role", "content"} and turn["content"].strip() for turn in turns)
+
+
+@pytest.mark.parametrize("choice", ["required", "timer"])
+def test_a_required_call_is_refused_for_a_model_without_tools(choice: str) -> None:
+    refusal = rf"tool_choice: '{choice}' requires a tool call, but m cannot .* tools: true"
+    with pytest.raises(RequestError, match=refusal):
+        body(user("a"), tools=(TIMER,), tool_choice=choice, options_=options(tools=False))
 
 
 def test_messages_of_one_role_that_follow_each_other_are_one() -> None:

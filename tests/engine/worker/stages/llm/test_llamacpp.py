@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
-from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText
+from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText, kinds
 from engine.core import IN_WRITING, ImagePart, Sampling, ToolDefinition
 from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
 from engine.stream import of
@@ -452,6 +452,11 @@ class TestFiles:
         path = str(model(saying("Yes.")))
         found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
         assert found.returncode == 0, found.stderr
+
+    def test_without_tools_it_emits_no_calls(self, model: Make) -> None:
+        file = model(saying("Yes."))
+        assert LlamaCppStage.describe(config(file)).emits == kinds(Text, ToolCallDelta, ToolCall, Usage)
+        assert LlamaCppStage.describe(config(file, tools=False)).emits == kinds(Text, Usage)
 
     def test_a_conversation_is_no_longer_than_asked_for(self, model: Make) -> None:
         info = LlamaCppStage.describe(config(model(saying("Yes.")), context=512, model="mine"))
