@@ -57,6 +57,9 @@ class ClientSecrets:
         # Keyed by digest: the time of a look-up reveals something about digests, but nothing about the secrets.
         self._alive: dict[bytes, Secret] = {}
 
+    def __len__(self) -> int:
+        return len(self._alive)
+
     def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Principal | None = None) -> Secret:
         """Issue a new secret of 256 random bits. Raises TooManySecrets, MemoryFull and QuotaExceeded."""
         self.forget()
