@@ -81,7 +81,6 @@ class Decoder:
         while not done.wait(_POLL_S):
             if left.is_set():
                 end_s = min(end_s, time.monotonic() + _GRACE_S)
-                left = threading.Event()
             if time.monotonic() > end_s or self._is_too_large():
                 self._process.kill()
                 return
