@@ -58,7 +58,7 @@ class Decoder:
         try:
             send_job(self._connection, job, data)
             return receive_result(self._connection)
-        except (EOFError, OSError):
+        except (EOFError, OSError, MemoryError):  # a part of the result may still be in the socket
             self.close()
             raise MediaError(_TOO_COSTLY) from None
         finally:
