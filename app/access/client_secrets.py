@@ -37,8 +37,8 @@ class TooManySecrets(Closed):
 class ClientSecrets:
     """The valid secrets: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
-    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address, and ``memory`` what
-    they hold. ``server`` is the server's name, which is part of each secret.
+    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address, and ``memory``
+    their bytes. ``server`` is the server's name, which is part of each secret.
     """
 
     def __init__(
