@@ -14,6 +14,9 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from engine import ConfigError
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
 
 def plain(address: str) -> str:
     """Return an address in canonical form: a socket on ``::`` sees IPv4 clients as ``::ffff:a.b.c.d``."""
@@ -25,7 +28,7 @@ def plain(address: str) -> str:
     return str(mapped or parsed)
 
 
-def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parsed(address: str) -> Address | None:
     """Parse an address without its zone. Returns None for anything else, such as a socket without an address."""
     try:
         return ipaddress.ip_address(plain(address).partition("%")[0])
@@ -47,21 +50,37 @@ def subscriber(address: str) -> str:
     return str(one) if one.version == 4 else str(ipaddress.ip_network((one, 64), strict=False))
 
 
+def is_public(address: str) -> bool:
+    """Return whether an address is public, also if it is embedded in an IPv6 address."""
+    one = parsed(address)
+    return one is not None and all(part.is_global and not part.is_multicast for part in (one, *_within(one)))
+
+
+def _within(address: Address) -> list[Address]:
+    """Return the IPv4 addresses embedded in an IPv6 address other than a mapped one, which ``parsed`` unwraps."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    wrapped: list[Address | None] = [address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64:
+        wrapped.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [one for one in wrapped if one is not None]
+
+
 def may_name(client: str, address: str) -> bool:
     """Return whether the server may send to ``address``, which a client at ``client`` supplied.
 
     Everyone may supply a public address, but only a client on a private network or on this machine a private one, and
     only a client on this machine a loopback one. Otherwise a client could make the server reach machines that the
-    client itself cannot reach. A client without an address is on this machine.
+    client itself cannot reach. Multicast addresses are never accepted. A client without an address is on this machine.
     """
     named, own = parsed(address), parsed(client)
-    if named is None:
+    if named is None or named.is_multicast:
         return False
-    if named.is_global or (own is None and not named.is_link_local):
+    if is_public(address) or (own is None and not named.is_link_local):
         return True
     if own is None or own.is_global:
         return False
-    if named.is_loopback:
+    if named.is_loopback or named.is_unspecified:  # Linux treats 0.0.0.0 as loopback
         return own.is_loopback
     return not named.is_link_local or own.is_link_local
 

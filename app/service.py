@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from app.access.api_keys import ApiKeys
 from app.access.client_secrets import ClientSecrets
@@ -18,7 +18,7 @@ from app.limits.auth_throttle import AuthThrottle
 from app.limits.bandwidth import BandwidthLimits
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.limits.memory_budget import HeldKind, MemoryBudget, MemoryReservation
-from app.limits.principal import Principal
+from app.limits.principal import Principal, Secret
 from app.limits.quotas import Quotas
 from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
@@ -44,6 +44,8 @@ from engine import (
 )
 
 STOP_S = 5.0
+FORGET_S = 10.0
+"""Seconds between two searches for expired client secrets, whose memory is freed."""
 """Seconds that the engine may take to close its workers. They close in parallel, each within 2 s."""
 
 State = Literal["starting", "ready", "unavailable", "draining", "failed"]
@@ -185,6 +187,7 @@ class Service:
             self.metrics.held_bytes.labels(kind).set_function(partial(self.memory.held_of, kind))
         self.metrics.kept.set_function(lambda: len(self.kept))
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
+        self._forgetting: asyncio.TimerHandle | None = None
         self._spec = spec
         self._vad = vad
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
@@ -208,6 +211,8 @@ class Service:
     async def stop(self) -> None:
         """Close the engine, or cancel its start."""
         self.memory.close()
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         await asyncio.to_thread(self.inference.close)
         await self.decoding.close()
         await self.engine_host.stop()
@@ -253,12 +258,26 @@ class Service:
         """Return the caller's share of the event loop's time. A socket's caller has one already."""
         return caller.loop_time or LoopTimeBudget(self.scheduler, caller.address, pace)
 
+    def issue_secret(self, session: dict[str, Any], lifetime_s: float, maker: Principal) -> Secret:
+        """Issue a client secret. Raises like ``ClientSecrets.issue``."""
+        secret = self.secrets.issue(session, lifetime_s, maker)
+        audit("client_secret.issued", lifetime_s=lifetime_s)
+        if self._forgetting is None:
+            self._forget_secrets()
+        return secret
+
     def withdraw_secrets(self, caller: Principal, value: str | None) -> int:
         """End one client secret of the caller, or all of them, and the sessions opened with them. Returns the count."""
         gone = self.secrets.withdraw(caller, value)
         self.admission.quotas.withdraw(lambda one: one.secret in gone)
         audit("client_secret.withdrawn", count=len(gone))
         return len(gone)
+
+    def _forget_secrets(self) -> None:
+        """Free the memory of expired client secrets every FORGET_S seconds, until no secret is left."""
+        self.secrets.forget()
+        later = asyncio.get_running_loop().call_later
+        self._forgetting = later(FORGET_S, self._forget_secrets) if len(self.secrets) else None
 
     def _withdraw_key(self, owner: str) -> None:
         """End everything that belongs to a key that was removed from its file."""

@@ -37,8 +37,8 @@ class TooManySecrets(Closed):
 class ClientSecrets:
     """The valid secrets: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
-    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address, and ``memory`` what
-    they hold. ``server`` is the server's name, which is part of each secret.
+    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address, and ``memory``
+    their bytes. ``server`` is the server's name, which is part of each secret.
     """
 
     def __init__(
@@ -56,6 +56,9 @@ class ClientSecrets:
         self._prefix = prefix(KIND, server)
         # Keyed by digest: the time of a look-up reveals something about digests, but nothing about the secrets.
         self._alive: dict[bytes, Secret] = {}
+
+    def __len__(self) -> int:
+        return len(self._alive)
 
     def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Principal | None = None) -> Secret:
         """Issue a new secret of 256 random bits. Raises TooManySecrets, MemoryFull and QuotaExceeded."""

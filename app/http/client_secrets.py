@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -17,7 +16,6 @@ from app.limits.principal import Principal
 from app.realtime.protocol.to_wire import encode_session
 from app.realtime.session_settings import opening_options, session_view
 from app.service import Service
-from app.telemetry import audit
 
 
 class ExpiresAfter(BaseModel):
@@ -79,9 +77,7 @@ def client_secrets(service: Service) -> APIRouter:
 def _issue(service: Service, body: SecretRequest, maker: Principal) -> ClientSecret:
     context, lifetime_s = service.context(), body.expires_after.seconds
     options = opening_options(context.engine.model, body.session)
-    secret = service.secrets.issue(body.session, lifetime_s, maker)
-    asyncio.get_running_loop().call_later(lifetime_s + 1, service.secrets.forget)  # frees its memory
-    audit("client_secret.issued", lifetime_s=lifetime_s)
+    secret = service.issue_secret(body.session, lifetime_s, maker)
     session = session_view(context, new_id("sess"), int(context.wall() + context.limits.session_s), options)
     return ClientSecret(
         value=secret.value, expires_at=int(context.wall() + lifetime_s), session=encode_session(session)

@@ -1,4 +1,4 @@
-"""The memory that a client's settings take: not their JSON text, since two bytes of it, ``[]``, become 72."""
+"""Estimate of the memory of decoded JSON. The text is no measure: its two bytes ``[]`` become 72."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from app.limits.quotas import Quotas
 from app.refusal import Closed
 
 HeldKind = Literal["conversations", "requests", "settings", "secrets", "responses"]
-"""What is held for clients: sessions' items and media, HTTP bodies and what is decoded from them, sessions' settings,
-client secrets, and stored responses."""
+"""Kinds of held memory: sessions' items and media, HTTP bodies with their decoded contents, sessions' settings, client
+secrets, and stored responses."""
 
 MUCH_BYTES = 16_000_000
 """Freed bytes that are returned soon, within EVERY_S: a conversation with some pictures."""
@@ -40,8 +40,8 @@ class MemoryFull(Closed):
 class MemoryBudget:
     """The memory of one server: at most ``most`` bytes, with quotas for each key and each address.
 
-    ``trim`` returns freed memory to the system; it runs in a thread. ``reclaim`` frees the given number of bytes that
-    can be given up, as far as there are any; it is called when the memory is full.
+    ``trim`` returns freed memory to the system; it runs in a thread. When the memory is full, ``reclaim``
+    is called with the number of missing bytes. It may free fewer.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MemoryBudget:
 
 
 class MemoryReservation:
-    """The memory account of one session or one request. ``kind`` is that of bytes for which none is given."""
+    """The memory account of one session or one request. ``kind`` is the default kind of its bytes."""
 
     def __init__(
         self,

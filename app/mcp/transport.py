@@ -7,7 +7,6 @@ responds.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from functools import cache
 
 import httpx2
 
+from app.client_address import is_public
 from app.mcp.trouble import ToolServerError
 
 MOST_BYTES = 1 << 20
@@ -27,9 +27,6 @@ parser, however short it is."""
 MOST_VALUES = 1 << 16
 """Maximum JSON values that a server may send during a visit, counted by brackets, braces and commas. The largest valid
 result, 64 kB both as text and as JSON, has fewer."""
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 async def resolve(url: httpx2.URL, private: bool, timeout_s: float) -> str:
@@ -47,25 +44,6 @@ async def resolve(url: httpx2.URL, private: bool, timeout_s: float) -> str:
             "(server.mcp: private: true)."
         )
     return addresses[0]
-
-
-def is_public(text: str) -> bool:
-    """Return whether an address is public, also if it is embedded in an IPv6 address."""
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return False
-    return all(one.is_global and not one.is_multicast for one in (address, *_within(address)))
-
-
-def _within(address: Address) -> list[Address]:
-    """Return the IPv4 addresses embedded in an IPv6 address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    wrapped: list[Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64:
-        wrapped.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [one for one in wrapped if one is not None]
 
 
 def _port(url: httpx2.URL) -> int:

@@ -110,12 +110,18 @@ def send_result(connection: socket.socket, result: Result | MediaError) -> None:
 
 
 def receive_result(connection: socket.socket) -> Result:
-    """Receive a result. Raises MediaError with the process's reason, EOFError if the connection was closed."""
+    """Receive a result.
+
+    Raises MediaError with the process's reason, EOFError if the connection was closed or the message is no result.
+    """
     lengths = _required(_received(connection, _LENGTHS.size))
     header_bytes, data_bytes = _LENGTHS.unpack(lengths)
     if header_bytes + data_bytes > _MOST_RESULT_BYTES:
         raise EOFError
-    header = msgspec.msgpack.decode(_required(_received(connection, header_bytes)), type=_ResultHeader)
+    try:
+        header = msgspec.msgpack.decode(_required(_received(connection, header_bytes)), type=_ResultHeader)
+    except msgspec.DecodeError:
+        raise EOFError from None
     if header.error:
         raise MediaError(header.error)
     arrays = [_array(connection, kind, shape) for kind, shape in header.arrays]
@@ -124,7 +130,7 @@ def receive_result(connection: socket.socket) -> Result:
 
 def _array(connection: socket.socket, kind: str, shape: list[int]) -> NDArray[Any]:
     size = math.prod(shape) * (2 if kind == "<i2" else 1)
-    if kind not in _KINDS or not 0 <= size <= _MOST_RESULT_BYTES:
+    if kind not in _KINDS or min(shape, default=0) < 0 or size > _MOST_RESULT_BYTES:
         raise EOFError
     return np.frombuffer(_required(_received(connection, size)), kind).reshape(shape)
 

@@ -58,7 +58,7 @@ class Decoder:
         try:
             send_job(self._connection, job, data)
             return receive_result(self._connection)
-        except (EOFError, OSError):
+        except (EOFError, OSError, MemoryError):  # a part of the result may still be in the socket
             self.close()
             raise MediaError(_TOO_COSTLY) from None
         finally:
@@ -81,7 +81,6 @@ class Decoder:
         while not done.wait(_POLL_S):
             if left.is_set():
                 end_s = min(end_s, time.monotonic() + _GRACE_S)
-                left = threading.Event()
             if time.monotonic() > end_s or self._is_too_large():
                 self._process.kill()
                 return

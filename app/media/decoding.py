@@ -31,7 +31,7 @@ LINE = 16
 _GROW_S = 0.25
 """Seconds that a job waits before another process starts for it, which takes half a second of CPU time."""
 _IDLE_S = 60.0
-"""Seconds after which a process that nobody needed ends, except for the last one."""
+"""Seconds after which an unused process ends, except for the last one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +49,7 @@ class Decoding:
         self._threads = ThreadPoolExecutor(MOST_PROCESSES, "decoding")
         self._decoders = set[Decoder]()
         self._idle = list[tuple[Decoder, float]]()
-        """Processes without a job, and when each had its last one; the newest is used first."""
+        """Processes without a job, and when each finished its last job. The most recent one is used first."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._line = list[_Turn]()
@@ -58,7 +58,7 @@ class Decoding:
         """Jobs that may run at once: the processes that were started or are about to."""
         self._growing: asyncio.TimerHandle | None = None
         self._served = Counter[Hashable]()
-        """Jobs that each waiting or running client has had, so that the least served one is next."""
+        """Jobs begun for each client that waits or runs. The client with the fewest is next."""
 
     def start(self) -> None:
         """Start the first process in advance. Returns immediately."""

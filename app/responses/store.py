@@ -98,7 +98,6 @@ class ResponseStore:
         self.server = server
         self._memory = memory or MemoryBudget()
         self._memory.reclaim = self._reclaim
-        self._counted = 0
         self._most = limits.kept_responses
         self._most_bytes = int(limits.kept_mb * 1e6)
         self._owners = dict[str, _OfOwner]()
@@ -138,7 +137,8 @@ class ResponseStore:
         _need(known, response.turn)
         while len(known.responses) > self._most:
             self._drop_oldest(owner)
-        most = min(self._most_bytes, self._counted + self._memory.most - self._memory.held)
+        others = self._memory.held - self._memory.held_of("responses")
+        most = min(self._most_bytes, self._memory.most - others)
         self._reclaim(self.held - most)
         self._count()
 
@@ -169,9 +169,7 @@ class ResponseStore:
             self._drop_oldest(max(self._owners, key=lambda one: self._owners[one].held))
 
     def _count(self) -> None:
-        change = self.held - self._counted
-        self._counted += change
-        self._memory.count(change, None, "responses")
+        self._memory.count(self.held - self._memory.held_of("responses"), None, "responses")
 
     def _drop_oldest(self, owner: str) -> None:
         self.forget(owner, next(iter(self._owners[owner].responses)))

@@ -100,8 +100,9 @@ async def test_forged_headers_are_no_way_round_the_throttle(trusted: list[str], 
 
 HERE, LAN, LINK = "127.0.0.1", "192.168.1.7", "169.254.169.254"
 PUBLIC = {"1.1.1.1", "2606:4700::1"}
-PRIVATE = {LAN, "10.0.0.9", "100.64.0.3", "fd00::7", "::ffff:10.0.0.9"}
-OWN, NEIGHBOURS = {HERE, "::1"}, {LINK, "fe80::1"}
+PRIVATE = {LAN, "10.0.0.9", "100.64.0.3", "fd00::7", "::ffff:10.0.0.9", "64:ff9b::10.0.0.9", "2002:a00:9::"}
+OWN, NEIGHBOURS = {HERE, "::1", "0.0.0.0", "::"}, {LINK, "fe80::1"}
+GROUPS = {"224.0.1.1", "239.1.1.1", "ff0e::1"}
 
 
 @pytest.mark.parametrize(
@@ -116,5 +117,5 @@ OWN, NEIGHBOURS = {HERE, "::1"}, {LINK, "fe80::1"}
 )
 def test_a_client_names_public_addresses_and_those_as_near_as_its_own(client: str, named: set[str]) -> None:
     """A browser on a local network names its own address there; one on the internet makes nobody ask machines here."""
-    every = PUBLIC | PRIVATE | OWN | NEIGHBOURS
+    every = PUBLIC | PRIVATE | OWN | NEIGHBOURS | GROUPS
     assert {one for one in every | {"pbx.example.org"} if may_name(client, one)} == named

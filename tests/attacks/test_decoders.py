@@ -29,12 +29,12 @@ PICTURE_S = 0.3
 """How much longer another user's picture may take than without the attack."""
 SAMPLES = 20_000_000
 
-UNCHECKED = DECODES_HERE + (
-    "from app.media import images, opening\n"
-    "opening._CHECKS.clear()\n"
-    "images._MOST_COSTLY_MARKERS = 1 << 30\n"
-    "decoding.MOST_PROCESSES = 2\n"
-)  # fmt: skip
+UNCHECKED = f"""{DECODES_HERE}
+from app.media import images, opening
+opening._CHECKS.clear()
+images._MOST_COSTLY_MARKERS = 1 << 30
+decoding.MOST_PROCESSES = 2
+"""
 
 
 def segment(marker: int, body: bytes) -> bytes:
@@ -161,7 +161,6 @@ async def test_an_mp4_takes_the_servers_memory_where_its_tables_are_not_counted(
 
 
 async def test_a_jpeg_of_scans_holds_the_decoder_where_they_are_not_counted(tmp_path: Path) -> None:
-    begun_s = time.perf_counter()
     async with attacked(tmp_path, before=UNCHECKED) as (aim, _, _):
         await picture_s(aim)
         begun_s = time.perf_counter()
@@ -169,12 +168,16 @@ async def test_a_jpeg_of_scans_holds_the_decoder_where_they_are_not_counted(tmp_
     assert time.perf_counter() - begun_s > 1.0
 
 
+def decoders_of(aim: Target) -> list[psutil.Process]:
+    return [one for one in aim.processes() if any("decoder_process" in word for word in one.cmdline())]
+
+
 async def test_a_decoder_that_is_killed_costs_its_client_one_error(tmp_path: Path) -> None:
     """The next file finds another process, and none is left when the server is killed."""
     long = video(20.0)
     async with target(tmp_path) as aim:
         await picture_s(aim)
-        decoders = [one for one in aim.processes() if any("decoder_process" in word for word in one.cmdline())]
+        decoders = decoders_of(aim)
         for one in decoders:
             one.suspend()
         watching = asyncio.create_task(shown(aim, long, "video/mp4"), name="attack")
@@ -183,7 +186,7 @@ async def test_a_decoder_that_is_killed_costs_its_client_one_error(tmp_path: Pat
             one.kill()
         assert await watching == "invalid_value"
         await picture_s(aim)
-        decoders = [one for one in aim.processes() if any("decoder_process" in word for word in one.cmdline())]
+        decoders = decoders_of(aim)
         assert decoders
         psutil.Process(aim.pid).kill()
         _, alive = psutil.wait_procs(decoders, timeout=5)

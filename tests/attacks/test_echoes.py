@@ -20,14 +20,14 @@ UNGUARDED = """
 from app.limits.rate_limiter import RateLimiter
 RateLimiter.wait_s = lambda self, now_s: max(self._messages.wait_s(now_s), self.received.wait_s(now_s))
 """
-"""What the server is made to send slows nobody."""
+"""Sent bytes do not slow the client."""
 
 LONG = "x" * 250_000
 FOR_S = 5.0
 RATE_MB_S = 0.4
 """A tenth of the default, so that a slow machine shows the difference, too."""
 MOST_BYTES = RATE_MB_S * 1e6 * (BURST_S + FOR_S) + 6e6
-"""The burst, the rate, and what one piece of input may ask for at once."""
+"""The burst, the rate, and the response to one piece of input."""
 
 
 def said(type: str, **fields: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Settings whose JSON is small and whose objects are large: what they take is counted, bounded and given back."""
+"""Settings with small JSON and large objects: their memory is counted, bounded and freed."""
 
 from __future__ import annotations
 

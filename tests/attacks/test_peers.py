@@ -1,4 +1,4 @@
-"""MCP servers that the operator named, and that turn against this server: nobody waits, and nothing is kept."""
+"""Configured MCP servers that attack this server: no other client waits, and no memory stays in use."""
 
 from __future__ import annotations
 

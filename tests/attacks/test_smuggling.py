@@ -1,4 +1,4 @@
-"""Requests behind which another one hides, for whoever reads the first one differently: none is answered."""
+"""Request smuggling: no request that is hidden in an ambiguously framed one is answered."""
 
 from __future__ import annotations
 

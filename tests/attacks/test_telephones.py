@@ -1,4 +1,4 @@
-"""Whoever reaches the ports of telephones floods, forges or never confirms: everybody else is answered as before."""
+"""Floods, forged requests and unconfirmed calls at the ports of telephones do not delay any other client."""
 
 from __future__ import annotations
 
@@ -113,12 +113,19 @@ async def test_connections_that_say_nothing_keep_no_exchange_out(tmp_path: Path)
 
 
 def request(method: str, call: str, port: int, body: str = "", number: int = 1) -> bytes:
-    """A request of somebody who never reads an answer."""
+    """A SIP request from a port where nobody may read the answer."""
     lines = [
-        f"{method} sip:bot@127.0.0.1 SIP/2.0", f"Via: SIP/2.0/UDP 127.0.0.1:{port};branch=z9hG4bK{call}{number};rport",
-        "From: <sip:c@127.0.0.1>;tag=f", "To: <sip:bot@127.0.0.1>", f"Call-ID: {call}", f"CSeq: {number} {method}",
-        f"Contact: <sip:c@127.0.0.1:{port}>", f"Content-Length: {len(body)}", "", body,
-    ]  # fmt: skip
+        f"{method} sip:bot@127.0.0.1 SIP/2.0",
+        f"Via: SIP/2.0/UDP 127.0.0.1:{port};branch=z9hG4bK{call}{number};rport",
+        "From: <sip:c@127.0.0.1>;tag=f",
+        "To: <sip:bot@127.0.0.1>",
+        f"Call-ID: {call}",
+        f"CSeq: {number} {method}",
+        f"Contact: <sip:c@127.0.0.1:{port}>",
+        f"Content-Length: {len(body)}",
+        "",
+        body,
+    ]
     return "\r\n".join(lines).encode()
 
 
@@ -131,7 +138,7 @@ def udp(host: str = "127.0.0.1") -> socket.socket:
 
 
 def received(one: socket.socket) -> tuple[int, int]:
-    """The datagrams and bytes that lie in a socket."""
+    """Read all datagrams that wait in a socket. Returns their number and bytes."""
     count = size = 0
     with suppress(BlockingIOError):
         while True:
@@ -140,23 +147,17 @@ def received(one: socket.socket) -> tuple[int, int]:
     return count, size
 
 
-async def sent(one: socket.socket, datagrams: list[bytes], port: int) -> None:
-    """Send for FOR_S at most, as fast as it goes."""
+def to(one: socket.socket, port: int) -> Callable[[bytes], object]:
+    """Return a function that sends a datagram to a port of this machine."""
+    return lambda data: one.sendto(data, ("127.0.0.1", port))
+
+
+async def sent(send: Callable[[bytes], object], datagrams: list[bytes]) -> None:
+    """Send for at most FOR_S, as fast as the socket accepts the datagrams."""
     end_s = asyncio.get_running_loop().time() + FOR_S
     for n, data in enumerate(datagrams):
         with suppress(BlockingIOError):
-            one.sendto(data, ("127.0.0.1", port))
-        if n % 20 == 0:
-            await asyncio.sleep(0.001)
-            if asyncio.get_running_loop().time() > end_s:
-                return
-
-
-async def played(phone: SipPhone, datagrams: list[bytes]) -> None:
-    """Send for FOR_S at most from a call's own place."""
-    end_s = asyncio.get_running_loop().time() + FOR_S
-    for n, data in enumerate(datagrams):
-        phone.rtp.transport.sendto(data, phone.rtp.server)
+            send(data)
         if n % 20 == 0:
             await asyncio.sleep(0.001)
             if asyncio.get_running_loop().time() > end_s:
@@ -182,7 +183,7 @@ async def test_nobody_waits_for_sip_that_floods(tmp_path: Path) -> None:
         port, waits = door(aim).sip, dict[str, Waits]()
         for name, datagrams in SIP.items():
             with closing(udp()) as one:
-                waits[name] = await beside(aim, lambda: sent(one, datagrams, port))  # noqa: B023
+                waits[name] = await beside(aim, lambda: sent(to(one, port), datagrams))  # noqa: B023
         assert aim.grown_mb() < 100
         assert aim.tracebacks == 0
         assert len(aim.log) < 200_000
@@ -199,9 +200,13 @@ async def test_nobody_waits_for_a_call_whose_packets_flood(tmp_path: Path) -> No
         "another stream each": [struct.pack(">BBHII", 0x80, 0, 1, 1, n) + SILENCE for n in range(20_000)],
     }
     async with target(tmp_path, SECTION) as aim, sip(door(aim)) as phone:
+
+        def play(data: bytes) -> None:
+            phone.rtp.transport.sendto(data, phone.rtp.server)
+
         waits = dict[str, Waits]()
         for name, datagrams in floods.items():
-            waits[name] = await beside(aim, lambda: played(phone, datagrams))  # noqa: B023
+            waits[name] = await beside(aim, lambda: sent(play, datagrams))  # noqa: B023
         assert aim.tracebacks == 0
         assert aim.grown_mb() < 100
     nobody_waits(waits)
@@ -209,7 +214,7 @@ async def test_nobody_waits_for_a_call_whose_packets_flood(tmp_path: Path) -> No
 
 @asynccontextmanager
 async def invited(aim: Target, count: int) -> AsyncGenerator[tuple[socket.socket, socket.socket, int]]:
-    """So many calls that nobody confirms: the caller's socket, the one named for sound, and the bytes sent."""
+    """``count`` calls that nobody confirms: the caller's socket, the socket named for RTP, and the bytes sent."""
     with closing(udp()) as caller, closing(udp()) as victim:
         size = 0
         for n in range(count):
@@ -273,7 +278,8 @@ class Strangers:
     """Others who know a call's Call-ID, at two addresses, with a place for sound of their own."""
 
     def __init__(self, phone: SipPhone, reached: Reached) -> None:
-        self._name, self._port = phone.name, reached.sip
+        self._name = phone.name
+        self._port = reached.sip
 
     async def __aenter__(self) -> Strangers:
         self._sockets = [udp(), udp("127.0.0.2")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -13,7 +14,7 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.app.rig import Client, Running, keys_file, running, script_spec, talking
+from tests.app.rig import Client, Running, eventually, keys_file, running, script_spec, talking
 
 PATH = "/v1/realtime/client_secrets"
 
@@ -105,6 +106,32 @@ async def test_an_expired_or_invented_one_is_refused(locked: Running) -> None:
     locked.service.secrets._now = lambda: 1e12
     assert await status_of_socket(locked, secret["value"]) == 401
     assert await status_of_socket(locked, "ek_" + "0" * 64) == 401
+
+
+async def test_the_memory_of_an_expired_one_is_freed(locked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.FORGET_S", 0.01)
+    await post(locked, {})
+    assert locked.service.memory.held_of("secrets") > 0
+    locked.service.secrets._now = lambda: 1e12
+    await eventually(lambda: locked.service.memory.held_of("secrets") == 0)
+
+
+async def test_withdrawn_ones_leave_no_timers(locked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer for each one would take memory for two hours, however soon it is withdrawn."""
+    loop, later = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def recorded(delay_s: float, callback: Any, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        handle = call_later(delay_s, callback, *args, **kwargs)
+        if "forget" in callback.__name__:
+            later.append(handle)
+        return handle
+
+    monkeypatch.setattr(loop, "call_later", recorded)
+    for _ in range(3):
+        await post(locked, {"expires_after": {"seconds": 7200}})
+        await post(locked, {}, path=f"{PATH}/withdraw")
+    assert len(later) == 1
 
 
 async def test_a_server_without_keys_refuses_an_expired_one_too(server: Running) -> None:

@@ -1,4 +1,4 @@
-"""What settings are counted as is what they take, whatever shape a client gives them."""
+"""The estimated size of decoded JSON matches its memory for every shape that a client may send."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("mcp")
 
+from app.client_address import is_public
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, ToolServers, functions_of
-from app.mcp.transport import MOST_BYTES, PinnedTransport, is_public
+from app.mcp.transport import MOST_BYTES, PinnedTransport
 from app.refusal import Refusal
 from app.settings import McpServer
 from tests.app.hosted_tools import library

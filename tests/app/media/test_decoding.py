@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -187,6 +189,42 @@ async def test_a_job_whose_client_left_is_killed(decoding: Decoding) -> None:
     asking.cancel()
     await asyncio.wait([asking])
     await eventually(lambda: decoder not in decoding._decoders)
+
+
+def answered(header: bytes) -> Result:
+    """Receive a message with this header and no data."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(struct.pack("<IQ", len(header), 0) + header)
+        return receive_result(ours)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"\xc1", msgspec.msgpack.encode({"fps": "x"})]
+    + [msgspec.msgpack.encode({"arrays": [one]}) for one in (("|u1", [0, -1]), ("|O", [1]), ("|u1", [1 << 31]))],
+)
+def test_a_message_that_is_no_result_counts_as_a_crash(header: bytes) -> None:
+    with pytest.raises(EOFError):
+        answered(header)
+
+
+async def test_a_process_whose_result_was_not_read_is_replaced(
+    decoding: Decoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the next client would receive the rest of it."""
+    await decoding.samples(SOUND, 5.0, 1)
+    (before,) = decoding._decoders
+
+    def fails(connection: socket.socket) -> Result:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.media.decoder.receive_result", fails)
+        with pytest.raises(MediaError, match="too much time or memory"):
+            await decoding.samples(SOUND, 5.0, 1)
+    assert before not in decoding._decoders
+    assert len(await decoding.samples(SOUND, 5.0, 2)) == 16_000
 
 
 async def test_closing_ends_a_running_job() -> None:

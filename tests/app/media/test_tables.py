@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from unittest.mock import patch
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +17,8 @@ from app.media.videos import decode_video
 from app.media.webm_elements import checked_webm
 from engine import CameraFeed
 from tests.app.media.boxes import box, element, fragment, full_box, mp4, table, track
+from tests.app.media.remuxed import remuxed
+from tests.app.media.test_audio import recorded
 from tests.app.media.test_videos import video
 
 HUGE = 50_000_000
@@ -67,24 +67,17 @@ def test_five_minutes_of_uncompressed_sound_are_not_too_much() -> None:
 @pytest.mark.parametrize("container", ["mp4", "mov", "matroska"])
 def test_an_ordinary_file_keeps_its_frames(container: str) -> None:
     """Also in fragments, as browsers record."""
-    written = video(2.0)
-    out = io.BytesIO()
     options = {} if container == "matroska" else {"movflags": "frag_keyframe+empty_moov"}
-    with av.open(io.BytesIO(written), "r") as file, av.open(out, "w", format=container, options=options) as copy:
-        streams = {one.index: copy.add_stream_from_template(one) for one in file.streams}
-        for packet in file.demux():
-            if packet.dts is not None:
-                packet.stream = streams[packet.stream.index]
-                copy.mux(packet)
+    written = remuxed(video(2.0), container, options)
     with patch.dict(opening._CHECKS, clear=True):
-        unchecked = decode_video(out.getvalue(), 10.0, CameraFeed(fps=4.0))
-    checked = decode_video(out.getvalue(), 10.0, CameraFeed(fps=4.0))
+        unchecked = decode_video(written, 10.0, CameraFeed(fps=4.0))
+    checked = decode_video(written, 10.0, CameraFeed(fps=4.0))
     np.testing.assert_array_equal(checked.frames, unchecked.frames)
     np.testing.assert_array_equal(checked.pcm, unchecked.pcm)
 
 
 def test_elements_that_decoding_does_not_need_are_padding() -> None:
-    written = webm()
+    written = remuxed(recorded("webm", "libopus", 1.0), "webm", {"live": "1"})  # a Segment of unknown length
     heard = decode_audio(written, 10.0)
     at = written.index(bytes.fromhex("1F43B675"))
     tags = element("1254C367", element("7373", size=0) * 1000)
@@ -92,21 +85,6 @@ def test_elements_that_decoding_does_not_need_are_padding() -> None:
     checked = checked_webm(changed)
     assert bytes.fromhex("1254C367") not in checked
     np.testing.assert_array_equal(decode_audio(checked, 10.0), heard)
-
-
-def webm() -> bytes:
-    """One second of a tone in Opus, with a Segment of unknown length, as a browser streams it."""
-    out = io.BytesIO()
-    with av.open(out, "w", format="webm", options={"live": "1"}) as file:
-        stream = file.add_stream("libopus", rate=48_000, layout="mono")
-        for at in range(0, 48_000, 960):
-            tone = (8_000 * np.sin(np.arange(at, at + 960) / 20)).astype(np.int16)
-            frame = av.AudioFrame.from_ndarray(tone[None], format="s16", layout="mono")
-            frame.sample_rate = 48_000
-            frame.pts = at
-            file.mux(stream.encode(frame))
-        file.mux(stream.encode(None))
-    return out.getvalue()
 
 
 def test_a_webm_of_millions_of_elements_is_refused() -> None:
