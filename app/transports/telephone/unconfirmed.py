@@ -59,4 +59,5 @@ class UnconfirmedCalls:
 
     def _end(self, deadline: asyncio.Timeout) -> None:
         del self._calls[deadline]
-        deadline.reschedule(asyncio.get_running_loop().time())
+        if not deadline.expired():  # an expired one ends already
+            deadline.reschedule(asyncio.get_running_loop().time())

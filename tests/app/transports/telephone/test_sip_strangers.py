@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -231,6 +232,28 @@ async def test_the_oldest_unconfirmed_call_gives_way() -> None:
         await eventually(lambda: ended == ["a", "b"])
         assert len(calls) == 3
         opened.set()
+    assert len(calls) == 0
+
+
+async def test_a_call_whose_time_is_just_over_gives_way_too() -> None:
+    calls, confirmed = UnconfirmedCalls(each=1), asyncio.Event()
+
+    async def late() -> None:
+        await asyncio.sleep(0.01)
+        async with calls.confirming("192.0.2.1", 60):
+            confirmed.set()
+
+    async def waits() -> None:
+        with pytest.raises(TimeoutError):
+            async with calls.confirming("192.0.2.1", 0.02):
+                await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(late())
+        tasks.create_task(waits())
+        await asyncio.sleep(0)
+        time.sleep(0.05)  # noqa: ASYNC251 - both timers are due in one step of the event loop
+    assert confirmed.is_set()
     assert len(calls) == 0
 
 
