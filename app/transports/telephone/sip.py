@@ -92,6 +92,11 @@ class Sip(asyncio.DatagramProtocol):
         self.parts.add(task)
         task.add_done_callback(self.parts.discard)
 
+    @property
+    def _may_look_up(self) -> bool:
+        """Whether another part of a call may begin. A look-up of a host name lasts up to LOOK_UP_S."""
+        return len(self.parts) < 2 * MOST_CALLS
+
     def close(self) -> None:
         """Stop listening. May be called twice."""
         if self._transport is not None:
@@ -130,7 +135,7 @@ class Sip(asyncio.DatagramProtocol):
                 if dialog is not None and within:
                     dialog.answered(message)
             case "INVITE" if dialog is not None and within:
-                if len(self.parts) < 2 * MOST_CALLS:
+                if self._may_look_up:
                     self.begin(self._changed(message, dialog, addr))
             case "INVITE" if tag_of(message.get("to")):
                 self._refuse_unknown(message, addr)
@@ -219,7 +224,7 @@ class Sip(asyncio.DatagramProtocol):
         Without an offer, the server makes one, and the ACK contains the answer.
         """
         stream = dialog.stream
-        if invite.cseq < dialog.invite.cseq or stream is None or not dialog.accepted:
+        if stream is None or not dialog.may_change(invite):
             return  # a datagram that was delayed
         try:
             body = await self._resolved(invite.body, addr[0])
@@ -227,6 +232,8 @@ class Sip(asyncio.DatagramProtocol):
         except Refusal:
             self.send(response(invite, 488, "Not Acceptable Here"), addr)
             return
+        if not dialog.may_change(invite):
+            return  # a later one came while the host was looked up
         if body:
             stream.redirect(offer, {offer.host, addr[0]})
         dialog.invite = invite
@@ -235,19 +242,24 @@ class Sip(asyncio.DatagramProtocol):
 
     def _confirmed(self, ack: SipMessage, dialog: Dialog) -> None:
         asked = not dialog.invite.body and ack.cseq[0] == dialog.invite.cseq[0]
-        if asked and dialog.stream is not None:
+        if asked and dialog.stream is not None and self._may_look_up:
             self.begin(self._answered(ack.body, dialog, dialog.stream))
         dialog.confirmed.set()
 
     async def _answered(self, body: bytes, dialog: Dialog, stream: RtpStream) -> None:
         """Use the caller's answer to the server's offer. An INVITE without an offer has it in its ACK."""
         try:
-            offer = offer_of(await self._resolved(body, dialog.address[0]))
+            await self._follow(body, dialog, stream)
         except Refusal:
             if stream.offer is UNKNOWN:  # there is no destination for audio
                 stream.hang_up()
-            return
-        stream.redirect(offer, {offer.host, dialog.address[0]})
+
+    async def _follow(self, body: bytes, dialog: Dialog, stream: RtpStream) -> None:
+        """Send audio to the place in an SDP, unless a later INVITE has named another one meanwhile. Raises Refusal."""
+        invite = dialog.invite
+        offer = offer_of(await self._resolved(body, dialog.address[0]))
+        if dialog.invite is invite:
+            stream.redirect(offer, {offer.host, dialog.address[0]})
 
     async def _resolved(self, body: bytes, host: str) -> bytes:
         """Return an SDP body with the address of the host name in it, if it has one. If that fails, it is unchanged,
@@ -266,7 +278,7 @@ class Sip(asyncio.DatagramProtocol):
         except (OSError, UnicodeError, TimeoutError) as error:
             log("sip.unknown_host", error=type(error).__name__)
             return body
-        return body.replace(name.encode(), str(found[0][4][0]).encode())
+        return _with_host(body, str(found[0][4][0]))
 
     async def _serve(self, dialog: Dialog, offer: RtpOffer) -> None:
         """Serve one call to its end."""
@@ -316,8 +328,7 @@ class Sip(asyncio.DatagramProtocol):
         body = dialog.invite.body
         try:
             if name_in(body) is not None:
-                offer = offer_of(await self._resolved(body, dialog.address[0]))
-                stream.redirect(offer, {offer.host, dialog.address[0]})
+                await self._follow(body, dialog, stream)
             await self._telephones.serve(stream)
         except (Closed, Refusal) as refused:
             audit("telephone.refused", client=dialog.address[0], code=refused.code)

@@ -91,6 +91,10 @@ class Dialog:
         """Whether the call was accepted and the caller has not hung up."""
         return self.final is not None and self.final.status == 200 and not self.ended.is_set()
 
+    def may_change(self, invite: SipMessage) -> bool:
+        """Return whether an INVITE within the call applies: the call was accepted, and no later INVITE has arrived."""
+        return self.accepted and invite.cseq >= self.invite.cseq
+
     def is_within(self, message: SipMessage) -> bool:
         """Return whether a message that has this dialog's id also has the server's tag."""
         own = message.get("to") if message.method else message.get("from")

@@ -20,6 +20,7 @@ from app.media import g711
 from app.refusal import Refusal
 from app.transports.telephone import sip as sip_module
 from app.transports.telephone.sdp import RtpOffer, answer_to, offer_of
+from app.transports.telephone.sip import Sip
 from app.transports.telephone.sip_message import NotSip, SipMessage, response, tag_of, uri_of
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
 from tests.app.transports.telephone.exchanges import SDP, Rtp, SipPhone, frames, heard, reached, sip, sip_phone
@@ -107,6 +108,59 @@ async def test_sound_follows_a_later_invitation(server: Running, asked: bool) ->
         assert f"m=audio {phone.rtp.server[1]} RTP/AVP {law} 101" in answer
         version = answer.partition("o=parley ")[2].split()[1]
         assert version == ("1" if asked else "2"), "which says whether it is another answer than before"
+        await phone.hang_up()
+        await server.empty()
+
+
+def slow_look_ups(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, list[bytes]]:
+    """Make look-ups of "slow.invalid" wait for the event. The list contains the SDP of each."""
+    known, asked, resolved = asyncio.Event(), list[bytes](), Sip._resolved
+
+    async def waits(self: Sip, body: bytes, host: str) -> bytes:
+        if b"slow.invalid" in body:
+            asked.append(body)
+            await known.wait()
+        return await resolved(self, body.replace(b"slow.invalid", b"127.0.0.1"), host)
+
+    monkeypatch.setattr(Sip, "_resolved", waits)
+    return known, asked
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_later_invitation_is_not_undone_by_one_that_needs_a_look_up(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, asked = slow_look_ups(monkeypatch)
+    async with sip(reached(server)) as phone, elsewhere() as other:
+        slow = SDP.format(port=phone.rtp.port, law=0).replace("127.0.0.1", "slow.invalid")
+        phone.put("INVITE", 2, slow)
+        await eventually(lambda: bool(asked))
+        phone.put("INVITE", 3, moved(other))
+        assert "cseq: 3 INVITE" in await phone.answer()
+        phone.put("ACK", 3)
+        known.set()
+        phone.put("OPTIONS", 4)
+        assert "cseq: 4 OPTIONS" in await phone.answer(), "the earlier one has no answer, and moves nothing"
+        await eventually(lambda: bool(other.packets))
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_ack_that_comes_often_begins_a_few_look_ups(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, asked = slow_look_ups(monkeypatch)
+    monkeypatch.setattr(sip_module, "MOST_CALLS", 2)
+    async with sip_phone(reached(server)) as phone:
+        phone.put("INVITE")
+        answer = await phone.answer()
+        phone.tag = tag_of(answer.partition("to: ")[2].partition("\r\n")[0])
+        for _ in range(20):
+            phone.put("ACK", 1, SDP.format(port=phone.rtp.port, law=0).replace("127.0.0.1", "slow.invalid"))
+        phone.put("OPTIONS", 3)
+        await phone.answer()
+        assert len(asked) == 3, "the call itself is a part too"
+        known.set()
+        await eventually(lambda: bool(phone.rtp.packets))
         await phone.hang_up()
         await server.empty()
 
