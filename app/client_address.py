@@ -118,20 +118,25 @@ def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
 
     True for trusted proxies and for this machine, where a proxy may run.
     """
-    named = _named(trusted)
+    named = within(trusted)
     return lambda peer: is_local(peer) or named(peer)
 
 
 def own_address(trusted: Sequence[str]) -> Callable[[str], str]:
     """Return a function from a peer's address to its client's address, or "" if the peer is a trusted proxy."""
-    named = _named(trusted)
+    named = within(trusted)
     return lambda peer: "" if named(peer) else plain(peer)
 
 
-def _named(trusted: Sequence[str]) -> Callable[[str], bool]:
-    """Return a function: is this peer a trusted proxy?"""
-    networks = [ipaddress.ip_network(one) for one in trusted]
-    return lambda peer: any(parsed(peer) in network for network in networks)
+def within(places: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function: does this address belong to one of these addresses and networks?"""
+    networks = [ipaddress.ip_network(one) for one in places]
+
+    def is_within(address: str) -> bool:
+        one = parsed(address)
+        return one is not None and any(one in network for network in networks)
+
+    return is_within
 
 
 def check_proxies(proxies: Sequence[str]) -> None:

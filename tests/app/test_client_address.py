@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.client_address import Peers, may_name, plain, subscriber
+from app.client_address import Peers, may_name, own_address, plain, subscriber
 from app.limits.auth_throttle import AT_ONCE
 from app.settings import settings_of
 from engine import ConfigError
@@ -44,6 +44,11 @@ def test_an_address_is_written_in_one_way(address: str, expected: str) -> None:
 )
 def test_a_subscriber_has_one_ipv4_address_or_64_bits_of_ipv6(one: str, other: str, same: bool) -> None:
     assert (subscriber(one) == subscriber(other)) is same
+
+
+@pytest.mark.parametrize("peer", ["", "unix"])
+def test_a_peer_without_an_address_is_no_trusted_proxy(peer: str) -> None:
+    assert own_address(["10.0.0.0/8"])(peer) == peer
 
 
 async def seen(peer: str, forwarded: str | None = None, proto: str | None = None, trusted: tuple[str, ...] = ()) -> Any:

@@ -8,7 +8,6 @@ password, if any. A call has no session and no audio until its caller has confir
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import secrets
 import socket
 from collections.abc import AsyncGenerator, Coroutine
@@ -16,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from app.client_address import plain
+from app.client_address import within
 from app.limits.fair_scheduler import LoopTimeBudget
 from app.limits.lru_table import LruTable
 from app.refusal import Closed, Refusal
@@ -60,7 +59,7 @@ class Sip(asyncio.DatagramProtocol):
         self._tasks = tasks
         self._rtp_ports = settings.ice_ports
         self._public = settings.ice_address
-        self._peers = [ipaddress.ip_network(one) for one in settings.telephone.sip_peers]
+        self._is_peer = within(settings.telephone.sip_peers)
         self._digest = Digest.of(settings.telephone)
         self._throttle = service.throttle
         self._dialogs: dict[DialogId, Dialog] = {}
@@ -109,13 +108,6 @@ class Sip(asyncio.DatagramProtocol):
                 return
             sender = self._senders[addr[0]] = DatagramIntake(self._read, self._telephones.budget(addr[0]))
         sender.put(data, addr)
-
-    def _is_peer(self, host: str) -> bool:
-        try:
-            address = ipaddress.ip_address(plain(host))
-        except ValueError:
-            return False
-        return any(address in network for network in self._peers)
 
     def _read(self, data: bytes, addr: Any) -> None:
         try:
