@@ -1,4 +1,4 @@
-"""Checks that a file with a secret is protected from other users, by its owner and mode.
+"""Reads files with secrets, and checks that each is protected from other users, by its owner and mode.
 
 The rule is PostgreSQL's for certificate keys (``src/backend/libpq/be-secure-common.c``), with one exception: a group
 may also read the file of a third user, so that containers can mount files of their host.
@@ -28,6 +28,25 @@ def check_secret(path: Path, name: str) -> None:
             f"{name}: Other users of this machine can read {path}, or write to it. Run: chmod 600 {path}. "
             "(A mounted file that belongs to root may have mode 440 and a group of the server's user.)"
         )
+
+
+def read_secret(file: str, name: str) -> str:
+    """Return the text of a file with a secret, without white space around it.
+
+    Raises:
+        ConfigError: Other users can read the file, the server cannot, or it is empty. The message begins with ``name``.
+    """
+    path = Path(file).expanduser()
+    check_secret(path, name)
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"{name}: {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name}: {path} is not UTF-8 text.") from None
+    if not secret:
+        raise ConfigError(f"{name}: {path} is empty")
+    return secret
 
 
 def is_secret(status: os.stat_result, user: int) -> bool:

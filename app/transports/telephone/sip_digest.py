@@ -12,13 +12,11 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Literal
 
 from app.limits.lru_table import LruTable
 from app.settings import Telephone
-from engine import ConfigError
-from engine.deployment.secret_file import check_secret
+from engine.deployment.secret_file import read_secret
 
 REALM = "parley"
 
@@ -52,11 +50,7 @@ class Digest:
         """Return the configured account, if any. Raises ConfigError if its password can't be read."""
         if settings.sip_user is None:
             return None
-        path = Path(settings.sip_password_file or "").expanduser()
-        check_secret(path, "server.telephone.sip_password_file")
-        password = path.read_text(encoding="utf-8").strip()
-        if not password:
-            raise ConfigError(f"server.telephone.sip_password_file: {path} is empty")
+        password = read_secret(settings.sip_password_file or "", "server.telephone.sip_password_file")
         return cls(settings.sip_user, password)
 
     def challenges(self, address: str, stale: bool = False) -> list[tuple[str, str]]:

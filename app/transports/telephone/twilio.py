@@ -12,7 +12,6 @@ import hmac
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import pybase64
@@ -30,9 +29,8 @@ from app.transports.disconnect import TOO_LARGE, Disconnect
 from app.transports.telephone.media_stream import RATE_HZ
 from app.transports.telephone.telephones import Telephones
 from app.transports.websocket import TRY_LATER, deny
-from engine import ConfigError
 from engine.core import Pcm
-from engine.deployment.secret_file import check_secret
+from engine.deployment.secret_file import read_secret
 
 SIGNATURE = "x-twilio-signature"
 
@@ -85,11 +83,7 @@ class Twilio:
     """The configured account and its signature check. Raises ConfigError if its token can't be read."""
 
     def __init__(self, settings: Telephone) -> None:
-        path = Path(settings.twilio_token_file or "").expanduser()
-        check_secret(path, "server.telephone.twilio_token_file")
-        self._token = path.read_text(encoding="utf-8").strip().encode()
-        if not self._token:
-            raise ConfigError(f"server.telephone.twilio_token_file: {path} is empty")
+        self._token = read_secret(settings.twilio_token_file or "", "server.telephone.twilio_token_file").encode()
         self.url = (settings.twilio_url or "").rstrip("/")
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.deployment.secret_file import check_secret, is_secret
+from engine.deployment.secret_file import check_secret, is_secret, read_secret
 from engine.errors import ConfigError
 
 SERVER, ROOT, OTHER = 1000, 0, 2000
@@ -52,3 +52,21 @@ def test_the_error_says_what_to_do(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ConfigError, match=f"server.keys_file: {path} cannot be read: No such file"):
         check_secret(path, "server.keys_file")
+
+
+def test_a_secret_is_read_without_its_line_end(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.touch(0o600)
+    with pytest.raises(ConfigError, match=f"a.password: {path} is empty"):
+        read_secret(str(path), "a.password")
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=f"a.password: {path} is not UTF-8"):
+        read_secret(str(path), "a.password")
+    path.write_text("secret\n")
+    assert read_secret(str(path), "a.password") == "secret"
+
+
+def test_what_the_server_may_not_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match=f"a.password: {tmp_path} cannot be read: Is a directory"):
+        read_secret(str(tmp_path), "a.password")
