@@ -65,7 +65,6 @@ class RtpStream(asyncio.DatagramProtocol):
         self._hosts = hosts
         self._is_peer = is_peer
         self._intake = DatagramIntake(self._read, loop_time)
-        self._place = (offer.host, offer.port)
         self._source: tuple[str, int] | None = None  # of the caller's audio, once it has arrived
         self._source_ssrc = 0
         self._unheard = 0  # packets sent to a place from which nothing has arrived
@@ -98,11 +97,10 @@ class RtpStream(asyncio.DatagramProtocol):
 
     def redirect(self, offer: RtpOffer, hosts: set[str]) -> None:
         """Apply a later offer: another destination or codec, a hold, or its end."""
-        moved = (offer.host, offer.port) != (self.offer.host, self.offer.port)
+        moved = offer.place != self.offer.place
         self.offer = offer
         self._hosts = hosts
         if moved:
-            self._place = (offer.host, offer.port)
             self._source = None
             self._placed.set()
         if self._transport is None or self._transport.is_closing():
@@ -127,7 +125,7 @@ class RtpStream(asyncio.DatagramProtocol):
         is_sound = packet.payload_type == self.offer.payload_type
         if not (is_sound or packet.payload_type == self.offer.keys) or not self._is_source(address, packet.ssrc):
             return
-        self._source = self._place = address
+        self._source = address
         self._source_ssrc = packet.ssrc
         self._unheard = 0
         if is_sound and self.offer.speaks:
@@ -141,9 +139,9 @@ class RtpStream(asyncio.DatagramProtocol):
         The offered address may always send. Another one may if nothing has arrived yet, or if it sends the same stream
         as before, because a NAT has given it another port.
         """
-        if address in (self._source, (self.offer.host, self.offer.port)) or self._source is None:
+        if self._source is None or address in (self._source, self.offer.place):
             return True
-        return self._source != (self.offer.host, self.offer.port) and ssrc == self._source_ssrc
+        return self._source != self.offer.place and ssrc == self._source_ssrc
 
     def hang_up(self) -> None:
         """Record that the caller has hung up. May be called twice."""
@@ -220,11 +218,12 @@ class RtpStream(asyncio.DatagramProtocol):
             payload=self._law[1](frame),
         )
         self._ticks += FRAME
-        if not self._is_peer(self._place[0]):
+        place = self._source or self.offer.place
+        if not self._is_peer(place[0]):
             self._unheard += 1
         assert self._transport is not None
         if self._unheard <= MOST_UNHEARD:
-            self._transport.sendto(packet.serialize(), self._place)
+            self._transport.sendto(packet.serialize(), place)
 
     def _decode(self, payload: bytes | None) -> Pcm:
         """Decode a packet's payload. None, a lost packet, repeats the previous result at half its volume."""

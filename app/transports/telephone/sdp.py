@@ -70,6 +70,11 @@ class RtpOffer:
     profile: str = "RTP/AVP"
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The destination of audio."""
+        return self.host, self.port
+
+    @property
     def payload_type(self) -> int:
         return self.law if self.dynamic is None else self.dynamic
 
