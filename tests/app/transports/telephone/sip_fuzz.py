@@ -13,6 +13,7 @@ import asyncio
 import gc
 import random
 import re
+import socket
 import sys
 import time
 from collections import deque
@@ -133,6 +134,14 @@ async def fuzzed(messages: int, seed: int, patch: Callable[[object, str, Any], N
         fuzzer.answered(message)
         really_send(self, message, PLACES[0])  # the other places are made up
 
+    really_look_up = socket.getaddrinfo  # never for a mutated name, which would leave this machine
+
+    def look_up(host: Any, *given: Any, **more: Any) -> Any:
+        if host in ("127.0.0.1", "localhost", None):
+            return really_look_up(host, *given, **more)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    patch(socket, "getaddrinfo", look_up)
     patch(Sip, "connection_made", listening)
     patch(Sip, "send", sent)
     patch(module, "log_failure", lambda event, **fields: failures.append(f"{event}: {sys.exc_info()[1]!r}"))
