@@ -529,6 +529,23 @@ async def test_the_log_shows_what_goes_over_the_wire(page: Page) -> None:
     assert opened["session"]["output_modalities"] == ["audio"]
 
 
+async def test_an_inspector_that_is_opened_again_shows_the_newest_event(page: Page) -> None:
+    below = "((list) => list.scrollHeight - list.scrollTop - list.clientHeight)(document.getElementById('events'))"
+    await page.do("click", "#open-inspector")
+    await page.do("click", "#tab-events")
+    for n in range(2):
+        await page.ask(f"say: answer {n}")
+        await page.shows("#captions > :last-child", f"answer {n}")
+        await page.state("ready")
+    assert await page.value("document.getElementById('events').scrollTop") > 0
+    await page.do("click", "#close-inspector")
+    await page.ask("say: unseen")
+    await page.shows("#captions > :last-child", "unseen")
+    await page.state("ready")
+    await page.do("click", "#open-inspector")
+    assert await page.value(below) < 5
+
+
 async def test_a_call_of_the_pages_tool_is_a_card_in_the_script_and_in_the_inspector(page: Page) -> None:
     await page.shows("#offered", "set_timer")
     await page.ask('tool set_timer {"minutes": 10} ; set_timer {"minutes": -1}')
