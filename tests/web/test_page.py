@@ -546,6 +546,16 @@ async def test_an_inspector_that_is_opened_again_shows_the_newest_event(page: Pa
     assert await page.value(below) < 5
 
 
+async def test_a_copy_button_keeps_its_name_when_it_is_clicked_twice(page: Page) -> None:
+    name = "document.getElementById('copy-snippet').textContent"
+    assert await page.value(name) == "Copy"
+    await page.value("document.getElementById('copy-snippet').click()")
+    await page.until(f"{name} !== 'Copy'")
+    await page.value("document.getElementById('copy-snippet').click()")
+    await page.do("waitForTimeout", 2_500)  # both clicks' words are over
+    assert await page.value(name) == "Copy"
+
+
 async def test_a_call_of_the_pages_tool_is_a_card_in_the_script_and_in_the_inspector(page: Page) -> None:
     await page.shows("#offered", "set_timer")
     await page.ask('tool set_timer {"minutes": 10} ; set_timer {"minutes": -1}')
