@@ -31,7 +31,7 @@ export class ModelMenu {
     const { voices: ids = [], voice_details = ids.map((id) => ({ id, name: id, language: "" })) } = loaded;
     this.model = loaded.model ?? this.model;
     this.choices = voice_details.map(({ id, name, language }) => ({ id, name: named(name, language) }));
-    this.speaking = speaking ?? choices().voice ?? this.choices[0]?.id ?? null;
+    this.speaking = speaking ?? this.speaking ?? choices().voice ?? this.choices[0]?.id ?? null;
     element("model-title").textContent = this.model || "Model";
     element("abilities").textContent = sentence(loaded);
     element("voice-row").hidden = this.choices.length === 0;

@@ -42,7 +42,10 @@ const timing = new Timing();
 const events = new EventsPanel();
 const stage = new Stage(voice);
 const trouble = new Trouble(() => voice.retry());
-const keys = new KeyDialog(voice, () => voice.connect());
+const keys = new KeyDialog(voice, () => {
+  voice.connect();
+  lookUp();
+});
 const devices = new DeviceMenus(voice, { mode: () => captions.leave(), trouble: say });
 const model = new ModelMenu(voice, say);
 const tools = new PageTools(voice, audio, (text) => captions.divide(text), choices().pageTools);
@@ -143,6 +146,14 @@ function learn(told: Loaded, speaking: string | null): void {
   show();
 }
 
+/** The list of models has abilities and languages, which no session has; of all else the session knows better. */
+function lookUp(): void {
+  voice.loaded().then(
+    (loaded) => loaded && learn({ ...loaded, ...known }, null),
+    () => undefined, // the conversation names the problem
+  );
+}
+
 /** Empty pages; the conversation goes on. */
 function clear(): void {
   captions.clear();
@@ -180,4 +191,4 @@ if (kept !== null && kept.length > 0) {
 }
 if (back) voice.comeBack(left!.ticket, left!.talking);
 show();
-voice.loaded().then((loaded) => loaded && voice.state === "idle" && learn(loaded, null), () => undefined); // else a conversation tells
+lookUp();
