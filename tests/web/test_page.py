@@ -529,6 +529,34 @@ async def test_the_log_shows_what_goes_over_the_wire(page: Page) -> None:
     assert opened["session"]["output_modalities"] == ["audio"]
 
 
+async def test_the_screen_stays_on_in_a_call_also_after_the_page_was_hidden(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(
+            "window.locks = 0;"
+            "const request = async () => {"
+            "  if (document.visibilityState === 'hidden') throw new Error('hidden');"
+            "  window.locks++;"
+            "  return { release: async () => void window.locks-- };"
+            "};"
+            "Object.defineProperty(navigator, 'wakeLock', { value: { request } });"
+            "window.turn = (state) => {"
+            "  Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });"
+            "  document.dispatchEvent(new Event('visibilitychange'));"
+            "};"
+        )
+        await page.open(server.http)
+        await page.start()
+        await page.until("window.locks === 1")
+        await page.value("window.turn('hidden')")
+        await page.until("window.locks === 0")
+        await page.do("click", "#talk")  # a change while the page is hidden: no lock can be had
+        await page.state("muted")
+        await page.value("window.turn('visible')")
+        await page.until("window.locks === 1")
+        await page.do("click", "#end")
+        await page.until("window.locks === 0")
+
+
 async def test_an_inspector_that_is_opened_again_shows_the_newest_event(page: Page) -> None:
     below = "((list) => list.scrollHeight - list.scrollTop - list.clientHeight)(document.getElementById('events'))"
     await page.do("click", "#open-inspector")
