@@ -213,7 +213,9 @@ export class Captions {
 
   private forgetOldest(): void {
     if (this.entries.size <= MAX_ENTRIES) return;
-    this.remove(this.entries.values().next().value!);
+    const oldest = this.entries.values().next().value!;
+    while (this.list.firstElementChild !== oldest) this.list.firstElementChild!.remove(); // cards and lines before it
+    this.remove(oldest);
   }
 
   private remove(entry: HTMLElement): void {
