@@ -557,6 +557,31 @@ async def test_the_screen_stays_on_in_a_call_also_after_the_page_was_hidden(serv
         await page.until("window.locks === 0")
 
 
+async def test_an_answer_and_a_voice_are_played_again_and_then_let_go(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(
+            "window.played = [];"
+            "window.letGo = 0;"
+            "const begin = AudioBufferSourceNode.prototype.start;"
+            "AudioBufferSourceNode.prototype.start = function () {"
+            "  window.played.push(this.buffer.duration);"
+            "  begin.call(this);"
+            "};"
+            "const end = AudioContext.prototype.close;"
+            "AudioContext.prototype.close = function () { window.letGo++; return end.call(this); };"
+        )
+        await page.open(server.http)
+        await page.ask("say: once more")
+        await page.shows("#captions .answer", "once more")
+        await page.state("ready")
+        await page.do("click", "#captions [title='Play again']")
+        await page.until("window.played.length === 1 && window.letGo === 1")
+        await page.do("click", "#open-model")
+        await page.do("click", "#voices .choice button >> nth=0")
+        await page.until("window.played.length === 2 && window.letGo === 2")
+        assert min(await page.value("window.played")) > 0
+
+
 async def test_an_inspector_that_is_opened_again_shows_the_newest_event(page: Page) -> None:
     below = "((list) => list.scrollHeight - list.scrollTop - list.clientHeight)(document.getElementById('events'))"
     await page.do("click", "#open-inspector")
