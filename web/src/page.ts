@@ -77,7 +77,7 @@ voice.on("text", (who, item, text, final) => {
   else if (final) captions.finish(item);
   else if (who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, after its end
-  show();
+  showLook(); // a word changes nothing else
 });
 voice.on("coming", (item, text) => captions.coming(item, text));
 voice.on("pending", (texts) => pending.show(texts));
@@ -108,16 +108,21 @@ voice.on("picture", (picture, item) => captions.show(item, picture));
 function show(): void {
   if (voice.state === "idle") captions.leave();
   if (!voice.answering) captions.settle("answer");
-  const look = lookNow();
-  const changed = document.body.dataset["look"] !== look;
-  document.body.dataset["look"] = look;
-  if (changed) captions.follow();
+  showLook();
   stage.show();
   devices.show();
   session.show();
-  hero.show(look);
   stayAwake(voice.state, voice.talking, () => voice.stop());
   showPreview();
+}
+
+function showLook(): void {
+  const look = lookNow();
+  if (document.body.dataset["look"] !== look) {
+    document.body.dataset["look"] = look;
+    captions.follow();
+  }
+  hero.show(look);
 }
 
 /** A welcome while nothing happened, the orb alone in a call without words, and then the script. */

@@ -54,12 +54,9 @@ export class SessionPanel {
     element("session-voice").textContent = name;
     element("session-microphone").textContent = this.voice.inputs.microphone === null ? "Off" : this.voice.muted ? "Muted" : "On";
     const { server } = this.voice.place;
-    element("snippet").textContent = snippet(this.language, {
-      server: server.href,
-      model: this.model || "default",
-      voice: id,
-      instructions: choices().instructions ?? "",
-    });
+    const setup = { server: server.href, model: this.model || "default", voice: id, instructions: choices().instructions ?? "" };
+    const code = snippet(this.language, setup);
+    if (element("snippet").textContent !== code) element("snippet").textContent = code; // else a selection in it would be lost
   }
 
   private told(session: Session & { id?: string }): void {
