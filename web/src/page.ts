@@ -34,7 +34,7 @@ placePopovers();
 
 const audio = element<HTMLAudioElement>("voice");
 const voice = new VoiceClient({ audio, microphone: choices().microphone });
-const answers = new Answers((item) => heardOf(captions.kept().find((one) => one.item === item)!));
+const answers = new Answers((item) => heardOf(captions.said().find((one) => one.item === item)!));
 const captions = new Captions(element("captions"), element("scroll"), (item) => answers.footer(item));
 const pending = new Pending(() => show());
 const cards = new ToolCards((card) => captions.insert(card));
