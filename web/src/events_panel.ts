@@ -1,4 +1,4 @@
-/** Everything on the wire, for those who want to look: one row an event, runs folded, filtered, opened as JSON. */
+/** All events on the wire: one row per event, with runs folded; rows can be filtered, and opened as JSON. */
 
 import { copyFrom } from "./clipboard";
 import { button, element, fillChips, made } from "./dom";

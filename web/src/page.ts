@@ -192,7 +192,7 @@ window.addEventListener("pagehide", () => {
 const kept = recalled("captions") as Kept[] | null;
 if (kept !== null && kept.length > 0) {
   captions.restore(kept);
-  if (!back) captions.divide("The page was loaded anew: a new conversation begins");
+  if (!back) captions.divide("The page was reloaded: a new conversation begins");
 }
 if (back) voice.comeBack(left!.ticket, left!.talking);
 show();

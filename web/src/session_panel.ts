@@ -62,6 +62,6 @@ export class SessionPanel {
   private told(session: Session & { id?: string }): void {
     const turns = session.audio?.input?.turn_detection as { type?: string; eagerness?: string } | null | undefined;
     element("session-id").textContent = session.id ?? "–";
-    element("session-turns").textContent = turns ? [turns.type, turns.eagerness].filter(Boolean).join(", ") : "By the key";
+    element("session-turns").textContent = turns ? [turns.type, turns.eagerness].filter(Boolean).join(", ") : "Push to talk";
   }
 }
