@@ -50,6 +50,10 @@ class Element {
     return this.children.filter(({ classList, attributes }) => classList.has(name) && attributes.has(attribute));
   }
 
+  get firstElementChild() {
+    return this.children[0] ?? null;
+  }
+
   get childElementCount() {
     return this.children.length;
   }
@@ -77,4 +81,14 @@ test("what a user began to say and no session ends is no longer waited for, and 
   assert.deepEqual(shown(), [["Hello.", false], ["What time", false], ["", true]]);
   one.complete("b", "user", "understood after all");
   assert.deepEqual(shown().at(-1), ["understood after all", false]);
+});
+
+test("an entry that leaves the page takes the cards before it along", (t) => {
+  const { captions: one, shown } = captions(t);
+  const card = new Element("div");
+  card.append(new Element("p"));
+  one.insert(card);
+  for (let n = 0; n < 201; n++) one.complete(`item ${n}`, "user", `said ${n}`);
+  assert.equal(shown().length, 200);
+  assert.deepEqual(shown()[0], ["said 1", false]);
 });

@@ -119,6 +119,21 @@ BOXES = """[...document.querySelectorAll("#captions p, .meta, .stage, #state, #h
   .map(([name, { x, y, height }]) => [name, x, y, height])"""
 
 
+async def test_each_popover_opens_at_its_button(page: Page) -> None:
+    buttons = "[...document.querySelectorAll('button[popovertarget]')].map((one) => one.id)"
+    box = "document.getElementById(%r).getBoundingClientRect().toJSON()"
+    for name in await page.value(buttons):
+        await page.do("click", f"#{name}")
+        opened = await page.value(f"document.getElementById({name!r}).getAttribute('popovertarget')")
+        await page.until(f"document.getElementById({opened!r}).matches(':popover-open')")
+        await page.until(f"document.getElementById({name!r}).getAttribute('aria-expanded') === 'true'")
+        button = await page.value(box % name)
+        popover = await page.value(box % opened)
+        assert popover["left"] < button["right"], name
+        assert popover["right"] > button["left"], name
+        await page.do("press", "Escape", on="page.keyboard")
+
+
 async def test_nothing_moves_while_an_answer_is_spoken_or_after_it(server: Running, browser: Chromium) -> None:
     """The words to come have their places, and what appears below an answer has its own."""
     for width, height in ((1440, 900), (390, 844)):

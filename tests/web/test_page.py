@@ -529,6 +529,86 @@ async def test_the_log_shows_what_goes_over_the_wire(page: Page) -> None:
     assert opened["session"]["output_modalities"] == ["audio"]
 
 
+async def test_the_screen_stays_on_in_a_call_also_after_the_page_was_hidden(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(
+            "window.locks = 0;"
+            "const request = async () => {"
+            "  if (document.visibilityState === 'hidden') throw new Error('hidden');"
+            "  window.locks++;"
+            "  return { release: async () => void window.locks-- };"
+            "};"
+            "Object.defineProperty(navigator, 'wakeLock', { value: { request } });"
+            "window.turn = (state) => {"
+            "  Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });"
+            "  document.dispatchEvent(new Event('visibilitychange'));"
+            "};"
+        )
+        await page.open(server.http)
+        await page.start()
+        await page.until("window.locks === 1")
+        await page.value("window.turn('hidden')")
+        await page.until("window.locks === 0")
+        await page.do("click", "#talk")  # a change while the page is hidden: no lock can be had
+        await page.state("muted")
+        await page.value("window.turn('visible')")
+        await page.until("window.locks === 1")
+        await page.do("click", "#end")
+        await page.until("window.locks === 0")
+
+
+async def test_an_answer_and_a_voice_are_played_again_and_then_let_go(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(
+            "window.played = [];"
+            "window.letGo = 0;"
+            "const begin = AudioBufferSourceNode.prototype.start;"
+            "AudioBufferSourceNode.prototype.start = function () {"
+            "  window.played.push(this.buffer.duration);"
+            "  begin.call(this);"
+            "};"
+            "const end = AudioContext.prototype.close;"
+            "AudioContext.prototype.close = function () { window.letGo++; return end.call(this); };"
+        )
+        await page.open(server.http)
+        await page.ask("say: once more")
+        await page.shows("#captions .answer", "once more")
+        await page.state("ready")
+        await page.do("click", "#captions [title='Play again']")
+        await page.until("window.played.length === 1 && window.letGo === 1")
+        await page.do("click", "#open-model")
+        await page.do("click", "#voices .choice button >> nth=0")
+        await page.until("window.played.length === 2 && window.letGo === 2")
+        assert min(await page.value("window.played")) > 0
+
+
+async def test_an_inspector_that_is_opened_again_shows_the_newest_event(page: Page) -> None:
+    below = "((list) => list.scrollHeight - list.scrollTop - list.clientHeight)(document.getElementById('events'))"
+    await page.do("click", "#open-inspector")
+    await page.do("click", "#tab-events")
+    for n in range(2):
+        await page.ask(f"say: answer {n}")
+        await page.shows("#captions > :last-child", f"answer {n}")
+        await page.state("ready")
+    assert await page.value("document.getElementById('events').scrollTop") > 0
+    await page.do("click", "#close-inspector")
+    await page.ask("say: unseen")
+    await page.shows("#captions > :last-child", "unseen")
+    await page.state("ready")
+    await page.do("click", "#open-inspector")
+    assert await page.value(below) < 5
+
+
+async def test_a_copy_button_keeps_its_name_when_it_is_clicked_twice(page: Page) -> None:
+    name = "document.getElementById('copy-snippet').textContent"
+    assert await page.value(name) == "Copy"
+    await page.value("document.getElementById('copy-snippet').click()")
+    await page.until(f"{name} !== 'Copy'")
+    await page.value("document.getElementById('copy-snippet').click()")
+    await page.do("waitForTimeout", 2_500)  # both clicks' words are over
+    assert await page.value(name) == "Copy"
+
+
 async def test_a_call_of_the_pages_tool_is_a_card_in_the_script_and_in_the_inspector(page: Page) -> None:
     await page.shows("#offered", "set_timer")
     await page.ask('tool set_timer {"minutes": 10} ; set_timer {"minutes": -1}')
@@ -559,6 +639,7 @@ async def test_a_reload_goes_on_with_the_conversation(page: Page) -> None:
     await page.shows("#captions .answer", "remember me")
     await page.state("ready")
     await page.do("reload")
+    await page.shows("#offered", "set_timer")  # a session does not say what its model can do
     await page.state("ready")
     assert await page.value("[...document.querySelectorAll('#captions div p')].map((p) => p.textContent)") == [
         "say: remember me",

@@ -170,6 +170,7 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
         await page.shows("#captions .answer", "open")  # what was asked without a key
         assert await page.value("document.querySelectorAll('#captions .user').length") == 1
         await page.until("document.getElementById('notice').hidden")
+        await page.shows("#offered", "set_timer")  # the list of models needed the key, too
 
 
 async def test_a_full_server_is_waited_for_in_line(browser: Chromium) -> None:

@@ -726,6 +726,18 @@ test("a downloaded session has its version, every event in order, and neither so
   assert.doesNotMatch(recording.text, /secret/);
 });
 
+test("a downloaded session keeps its beginning and no camera frame, however long the microphone was open", () => {
+  const recording = new Recording();
+  recording.add("in", { type: "session.created", session: { id: "s" } });
+  recording.add("out", { type: "parley.camera.frame", image_url: "data:image/jpeg;base64,AAAA" });
+  for (let piece = 0; piece < 25_000; piece++) recording.add("out", { type: "input_audio_buffer.append", audio: "A".repeat(1280) });
+  recording.add("in", { type: "response.done", response: {} });
+  const [, created, frame, sound, done, ...more] = recording.text.trim().split("\n").map((line) => JSON.parse(line).event);
+  assert.deepEqual([created.type, done.type, more], ["session.created", "response.done", []]);
+  assert.equal(frame.image_url, "");
+  assert.deepEqual([sound.audio, sound.bytes], ["", 25_000 * 960]);
+});
+
 test("the code for other programs names the server, the voice and the instructions", () => {
   const setup = { server: "https://voice.example.org/", model: "nano", voice: "slt", instructions: 'Say "no", it\'s short' };
   for (const language of LANGUAGES) {

@@ -3,6 +3,7 @@
 import { copyFrom } from "./clipboard";
 import { button, icon, made } from "./dom";
 import type { ClientEvent, ServerEvent } from "./library";
+import { OneSound } from "./one_sound";
 import { samplesOf } from "./transcript";
 
 const MAX_ANSWERS = 30; // whose sound is kept: at 20 s each some 30 MB
@@ -17,7 +18,7 @@ interface Answer {
 export class Answers {
   private readonly answers = new Map<string, Answer>();
   private newest: string | null = null; // the answer that is spoken, or was spoken last
-  private player: AudioContext | null = null;
+  private readonly player = new OneSound();
 
   /** `textOf` gives the words of an answer. */
   constructor(private readonly textOf: (item: string) => string) {}
@@ -71,8 +72,7 @@ export class Answers {
   }
 
   hush(): void {
-    void this.player?.close();
-    this.player = null;
+    this.player.stop();
   }
 
   private known(item: string): Answer {
@@ -92,16 +92,13 @@ export class Answers {
   }
 
   private async play(item: string): Promise<void> {
-    this.hush();
     const samples = samplesOf(this.answers.get(item)!.pieces);
     if (samples.length === 0) return;
-    this.player = new AudioContext();
-    const sound = this.player.createBuffer(1, samples.length, RATE_HZ);
-    sound.copyToChannel(samples, 0);
-    const source = new AudioBufferSourceNode(this.player, { buffer: sound });
-    source.connect(this.player.destination);
-    source.onended = () => this.hush();
-    source.start();
+    await this.player.play((context) => {
+      const sound = context.createBuffer(1, samples.length, RATE_HZ);
+      sound.copyToChannel(samples, 0);
+      return sound;
+    });
   }
 }
 

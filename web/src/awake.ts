@@ -1,17 +1,14 @@
-/** Keeps a phone's screen on in a call, and tells its lock screen what goes on. */
+/** Keeps a phone's screen on in a call, and names the call on its lock screen. */
 
 import type { VoiceState } from "./library";
 
+let inCall = false;
 let lock: Promise<WakeLockSentinel | null> | null = null;
 
 /** A browser without these works on without them. */
 export function stayAwake(state: VoiceState, talking: boolean, stop: () => void): void {
-  const inCall = talking && state !== "idle";
-  if (inCall && lock === null && "wakeLock" in navigator) lock = navigator.wakeLock.request("screen").catch(() => null);
-  if (!inCall && lock !== null) {
-    void lock.then((held) => held?.release());
-    lock = null;
-  }
+  inCall = talking && state !== "idle";
+  updateLock();
   if (!("mediaSession" in navigator)) return;
   navigator.mediaSession.playbackState = state === "speaking" ? "playing" : "none";
   if (inCall && navigator.mediaSession.metadata === null) {
@@ -21,6 +18,16 @@ export function stayAwake(state: VoiceState, talking: boolean, stop: () => void)
   }
 }
 
-document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "hidden") lock = null; // the browser has released it; the next change asks again
-});
+/** Browsers release the lock of a hidden page, and refuse it one. */
+function updateLock(): void {
+  const wanted = inCall && document.visibilityState === "visible" && "wakeLock" in navigator;
+  if (wanted === (lock !== null)) return;
+  if (wanted) {
+    lock = navigator.wakeLock.request("screen").catch(() => null);
+  } else {
+    void lock!.then((held) => held?.release());
+    lock = null;
+  }
+}
+
+document.addEventListener("visibilitychange", updateLock);

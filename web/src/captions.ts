@@ -9,13 +9,17 @@ const KEPT_PICTURES = 12; // over a reload: some 10 kB each
 const MAX_ENTRIES = 200; // an hour of talk; older ones leave the page
 const SLACK_PX = 48;
 
-/** An entry as it is kept over a reload; a line between two conversations has no speaker. */
-export interface Kept {
+/** The words of an entry; a line between two conversations has no speaker. */
+export interface Said {
   readonly item: string;
   readonly who: Who | null;
   readonly name: string;
   readonly text: string;
   readonly unheard: string;
+}
+
+/** An entry as it is kept over a reload. */
+export interface Kept extends Said {
   /** The pictures as data URIs. */
   readonly pictures: readonly string[];
 }
@@ -157,13 +161,13 @@ export class Captions {
     this.follow();
   }
 
+  said(): Said[] {
+    return this.lines().map(saidIn);
+  }
+
   kept(): Kept[] {
-    return [...this.list.querySelectorAll<HTMLElement>(".user, .answer, .divider")].map((entry, at, all) => ({
-      item: entry.dataset["item"] ?? "",
-      who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
-      name: entry.querySelector("b")?.textContent ?? "",
-      text: (entry.querySelector("p") ?? entry).textContent ?? "",
-      unheard: entry.querySelector("s")?.textContent ?? "",
+    return this.lines().map((entry, at, all) => ({
+      ...saidIn(entry),
       pictures: at < all.length - KEPT_PICTURES ? [] : [...entry.querySelectorAll("canvas")].map(small),
     }));
   }
@@ -180,6 +184,10 @@ export class Captions {
   /** Shows the newest words, if the reader has not scrolled back. */
   follow(): void {
     if (this.atEnd) this.pane.scrollTop = this.pane.scrollHeight;
+  }
+
+  private lines(): HTMLElement[] {
+    return [...this.list.querySelectorAll<HTMLElement>(".user, .answer, .divider")];
   }
 
   /** Words that were added since move the end away from the reader, who has then not scrolled back. */
@@ -213,7 +221,9 @@ export class Captions {
 
   private forgetOldest(): void {
     if (this.entries.size <= MAX_ENTRIES) return;
-    this.remove(this.entries.values().next().value!);
+    const oldest = this.entries.values().next().value!;
+    while (this.list.firstElementChild !== oldest) this.list.firstElementChild!.remove(); // cards and lines before it
+    this.remove(oldest);
   }
 
   private remove(entry: HTMLElement): void {
@@ -229,6 +239,16 @@ function blank(who: Who): HTMLElement {
   text.dir = "auto";
   entry.append(made("b", NAMES[who], "unseen"), text);
   return entry;
+}
+
+function saidIn(entry: HTMLElement): Said {
+  return {
+    item: entry.dataset["item"] ?? "",
+    who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
+    name: entry.querySelector("b")?.textContent ?? "",
+    text: (entry.querySelector("p") ?? entry).textContent ?? "",
+    unheard: entry.querySelector("s")?.textContent ?? "",
+  };
 }
 
 function small(canvas: HTMLCanvasElement): string {

@@ -4,8 +4,8 @@ const TOLD_MS = 900;
 
 /** Copies a text and says so in the button for a moment. */
 export async function copyFrom(button: HTMLElement, text: string): Promise<void> {
-  const label = button.querySelector("span") ?? button;
-  const words = label.textContent;
+  const label = button.querySelector<HTMLElement>("span") ?? button;
+  const words = (label.dataset["words"] ??= label.textContent ?? ""); // a second click may come while it says "Copied"
   label.textContent = (await copied(text)) ? "Copied" : "Not allowed";
   await new Promise((resolve) => setTimeout(resolve, TOLD_MS));
   label.textContent = words;

@@ -19,6 +19,20 @@ export function button(text: string, act: () => void, className = ""): HTMLButto
   return one;
 }
 
+/** Fills a box with buttons of which one is pressed, at first the first. */
+export function fillChips<T extends string>(box: HTMLElement, names: readonly (readonly [T, string])[], choose: (id: T) => void): void {
+  const press = (id: T) => [...box.children].forEach((chip, at) => chip.setAttribute("aria-pressed", String(names[at]![0] === id)));
+  box.append(
+    ...names.map(([id, name]) =>
+      button(name, () => {
+        press(id);
+        choose(id);
+      }),
+    ),
+  );
+  press(names[0]![0]);
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** One of the icons that `index.html` defines. */

@@ -1,19 +1,19 @@
-/** Everything on the wire, for those who want to look: one row an event, runs folded, filtered, opened as JSON. */
+/** All events on the wire: one row per event, with runs folded; rows can be filtered, and opened as JSON. */
 
 import { copyFrom } from "./clipboard";
-import { button, element, made } from "./dom";
+import { button, element, fillChips, made } from "./dom";
 import { kindOf, lineOf, meaningOf, pieceOf, prettyOf, runOf, type AnyEvent, type Direction, type Kind } from "./event_summary";
 
 const MAX_ROWS = 400; // some dozens of turns
 const MAX_PIECES = 400; // characters of a folded text
-const KINDS: Partial<Record<"all" | Kind, string>> = {
-  all: "All",
-  turn: "Turns",
-  text: "Text",
-  audio: "Audio",
-  tool: "Tools",
-  error: "Errors",
-};
+const KINDS: readonly (readonly ["all" | Kind, string])[] = [
+  ["all", "All"],
+  ["turn", "Turns"],
+  ["text", "Text"],
+  ["audio", "Audio"],
+  ["tool", "Tools"],
+  ["error", "Errors"],
+];
 
 const list = element("events");
 const filter = element<HTMLInputElement>("filter");
@@ -38,7 +38,10 @@ export class EventsPanel {
     element("clear-log").addEventListener("click", () => this.clear());
     const copy = element("copy-log");
     copy.addEventListener("click", () => void copyFrom(copy, this.copied()));
-    element("kinds").append(...Object.entries(KINDS).map(([kind, name]) => this.chip(kind as Kind, name)));
+    fillChips(element("kinds"), KINDS, (kind) => {
+      this.kind = kind;
+      this.show();
+    });
   }
 
   add(direction: Direction, event: AnyEvent): void {
@@ -89,16 +92,6 @@ export class EventsPanel {
   private matches({ kind, line }: Row): boolean {
     const holds = line.textContent!.toLowerCase().includes(filter.value.toLowerCase());
     return holds && (this.kind === "all" || this.kind === kind);
-  }
-
-  private chip(kind: "all" | Kind, name: string): HTMLButtonElement {
-    const chip = button(name, () => {
-      this.kind = kind;
-      for (const one of element("kinds").children) one.setAttribute("aria-pressed", String(one === chip));
-      this.show();
-    });
-    chip.setAttribute("aria-pressed", String(kind === this.kind));
-    return chip;
   }
 
   private clear(): void {

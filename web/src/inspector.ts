@@ -9,7 +9,8 @@ const openers = [element("open-inspector"), element("latency")];
 export class Inspector {
   private readonly tabs: Tabs;
 
-  constructor(shown: (panel: string) => void) {
+  /** `shown` gets the panel that comes into sight. */
+  constructor(private readonly shown: (panel: string) => void) {
     this.tabs = new Tabs(panel, shown);
     openers[0]!.addEventListener("click", () => this.toggle(panel.hidden === true));
     openers[1]!.addEventListener("click", () => {
@@ -25,5 +26,6 @@ export class Inspector {
   private toggle(open: boolean): void {
     panel.hidden = !open;
     for (const opener of openers) opener.setAttribute("aria-expanded", String(open));
+    if (open) this.shown(this.tabs.current);
   }
 }

@@ -20,8 +20,8 @@ export class Menu {
     events: MenuEvents,
   ) {
     this.on("copy-answer", (button) => void this.copy(button, heardOf(this.lastAnswer()!)));
-    this.on("copy-all", (button) => void this.copy(button, markdownOf(captions.kept())));
-    this.on("save-all", () => this.save(new Blob([markdownOf(captions.kept())], { type: "text/markdown" }), "conversation.md"));
+    this.on("copy-all", (button) => void this.copy(button, markdownOf(captions.said())));
+    this.on("save-all", () => this.save(new Blob([markdownOf(captions.said())], { type: "text/markdown" }), "conversation.md"));
     this.on("save-sound", () => this.save(wavOf(answers.lastSound), "answer.wav"));
     this.on("clear", () => this.leave(events.clear));
     this.on("new", () => this.leave(events.begin));
@@ -42,7 +42,7 @@ export class Menu {
   }
 
   private lastAnswer() {
-    return this.captions.kept().findLast(({ who }) => who === "answer");
+    return this.captions.said().findLast(({ who }) => who === "answer");
   }
 
   private leave(act: () => void): void {

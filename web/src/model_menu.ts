@@ -4,6 +4,7 @@ import { fill, type Choice } from "./choices_list";
 import { button, element, icon, made } from "./dom";
 import { choices, choose } from "./memory";
 import { Problem, type Loaded, type VoiceClient } from "./library";
+import { OneSound } from "./one_sound";
 
 const name = element("model-name");
 const voices = element("voices");
@@ -15,7 +16,7 @@ export class ModelMenu {
   private model = "";
   private choices: readonly Choice[] = [];
   private speaking: string | null = null; // the voice that answers
-  private sound: AudioContext | null = null;
+  private readonly sound = new OneSound();
 
   constructor(
     private readonly voice: VoiceClient,
@@ -31,7 +32,7 @@ export class ModelMenu {
     const { voices: ids = [], voice_details = ids.map((id) => ({ id, name: id, language: "" })) } = loaded;
     this.model = loaded.model ?? this.model;
     this.choices = voice_details.map(({ id, name, language }) => ({ id, name: named(name, language) }));
-    this.speaking = speaking ?? choices().voice ?? this.choices[0]?.id ?? null;
+    this.speaking = speaking ?? this.speaking ?? choices().voice ?? this.choices[0]?.id ?? null;
     element("model-title").textContent = this.model || "Model";
     element("abilities").textContent = sentence(loaded);
     element("voice-row").hidden = this.choices.length === 0;
@@ -73,23 +74,22 @@ export class ModelMenu {
   }
 
   private async play(voice: string, name: string): Promise<void> {
-    const { server, key } = this.voice.place;
-    const sound = new AudioContext(); // made in the click, so that it may sound
-    void this.sound?.close();
-    this.sound = sound;
     try {
-      const response = await fetch(new URL("v1/audio/speech", server), {
-        method: "POST",
-        headers: { "Content-Type": "application/json", ...(key !== null && { Authorization: `Bearer ${key}` }) },
-        body: JSON.stringify({ model: this.model, input: "Hello. This is how I sound.", voice, response_format: "wav" }),
-      });
-      if (!response.ok) throw new Error(`HTTP ${response.status}`);
-      const source = new AudioBufferSourceNode(sound, { buffer: await sound.decodeAudioData(await response.arrayBuffer()) });
-      source.connect(sound.destination);
-      source.start();
+      await this.sound.play(async (context) => context.decodeAudioData(await this.fetchPreview(voice)));
     } catch (error) {
       this.trouble(new Problem("sound", `${name} could not be played: try again.`, error));
     }
+  }
+
+  private async fetchPreview(voice: string): Promise<ArrayBuffer> {
+    const { server, key } = this.voice.place;
+    const response = await fetch(new URL("v1/audio/speech", server), {
+      method: "POST",
+      headers: { "Content-Type": "application/json", ...(key !== null && { Authorization: `Bearer ${key}` }) },
+      body: JSON.stringify({ model: this.model, input: "Hello. This is how I sound.", voice, response_format: "wav" }),
+    });
+    if (!response.ok) throw new Error(`HTTP ${response.status}`);
+    return response.arrayBuffer();
   }
 }
 

@@ -34,7 +34,7 @@ placePopovers();
 
 const audio = element<HTMLAudioElement>("voice");
 const voice = new VoiceClient({ audio, microphone: choices().microphone });
-const answers = new Answers((item) => heardOf(captions.kept().find((one) => one.item === item)!));
+const answers = new Answers((item) => heardOf(captions.said().find((one) => one.item === item)!));
 const captions = new Captions(element("captions"), element("scroll"), (item) => answers.footer(item));
 const pending = new Pending(() => show());
 const cards = new ToolCards((card) => captions.insert(card));
@@ -42,7 +42,10 @@ const timing = new Timing();
 const events = new EventsPanel();
 const stage = new Stage(voice);
 const trouble = new Trouble(() => voice.retry());
-const keys = new KeyDialog(voice, () => voice.connect());
+const keys = new KeyDialog(voice, () => {
+  voice.connect();
+  lookUp();
+});
 const devices = new DeviceMenus(voice, { mode: () => captions.leave(), trouble: say });
 const model = new ModelMenu(voice, say);
 const tools = new PageTools(voice, audio, (text) => captions.divide(text), choices().pageTools);
@@ -74,7 +77,7 @@ voice.on("text", (who, item, text, final) => {
   else if (final) captions.finish(item);
   else if (who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, after its end
-  show();
+  showLook(); // a word changes nothing else
 });
 voice.on("coming", (item, text) => captions.coming(item, text));
 voice.on("pending", (texts) => pending.show(texts));
@@ -105,16 +108,21 @@ voice.on("picture", (picture, item) => captions.show(item, picture));
 function show(): void {
   if (voice.state === "idle") captions.leave();
   if (!voice.answering) captions.settle("answer");
-  const look = lookNow();
-  const changed = document.body.dataset["look"] !== look;
-  document.body.dataset["look"] = look;
-  if (changed) captions.follow();
+  showLook();
   stage.show();
   devices.show();
   session.show();
-  hero.show(look);
   stayAwake(voice.state, voice.talking, () => voice.stop());
   showPreview();
+}
+
+function showLook(): void {
+  const look = lookNow();
+  if (document.body.dataset["look"] !== look) {
+    document.body.dataset["look"] = look;
+    captions.follow();
+  }
+  hero.show(look);
 }
 
 /** A welcome while nothing happened, the orb alone in a call without words, and then the script. */
@@ -141,6 +149,14 @@ function learn(told: Loaded, speaking: string | null): void {
   tools.learn(loaded);
   session.learn(loaded);
   show();
+}
+
+/** The list of models has abilities and languages, which no session has; of all else the session knows better. */
+function lookUp(): void {
+  voice.loaded().then(
+    (loaded) => loaded && learn({ ...loaded, ...known }, null),
+    () => undefined, // the conversation names the problem
+  );
 }
 
 /** Empty pages; the conversation goes on. */
@@ -176,8 +192,8 @@ window.addEventListener("pagehide", () => {
 const kept = recalled("captions") as Kept[] | null;
 if (kept !== null && kept.length > 0) {
   captions.restore(kept);
-  if (!back) captions.divide("The page was loaded anew: a new conversation begins");
+  if (!back) captions.divide("The page was reloaded: a new conversation begins");
 }
 if (back) voice.comeBack(left!.ticket, left!.talking);
 show();
-voice.loaded().then((loaded) => loaded && voice.state === "idle" && learn(loaded, null), () => undefined); // else a conversation tells
+lookUp();

@@ -1,7 +1,7 @@
 /** The session as the inspector shows it, with the code that does the same and the download. */
 
 import { copyFrom, save } from "./clipboard";
-import { button, element } from "./dom";
+import { element, fillChips } from "./dom";
 import type { AnyEvent, Direction } from "./event_summary";
 import { choices } from "./memory";
 import type { LineKind, Loaded, Session, VoiceClient } from "./library";
@@ -24,7 +24,11 @@ export class SessionPanel {
   ) {
     const copy = element("copy-snippet");
     copy.addEventListener("click", () => void copyFrom(copy, element("snippet").textContent ?? ""));
-    element("languages").append(...LANGUAGES.map((one) => this.choice(one)));
+    const names = LANGUAGES.map((one) => [one, one] as const);
+    fillChips(element("languages"), names, (language) => {
+      this.language = language;
+      this.show();
+    });
     element("download-session").addEventListener("click", () => {
       save(new Blob([this.recording.text], { type: "application/jsonl" }), "session.jsonl");
       const pieces = sounds().flat();
@@ -50,27 +54,14 @@ export class SessionPanel {
     element("session-voice").textContent = name;
     element("session-microphone").textContent = this.voice.inputs.microphone === null ? "Off" : this.voice.muted ? "Muted" : "On";
     const { server } = this.voice.place;
-    element("snippet").textContent = snippet(this.language, {
-      server: server.href,
-      model: this.model || "default",
-      voice: id,
-      instructions: choices().instructions ?? "",
-    });
+    const setup = { server: server.href, model: this.model || "default", voice: id, instructions: choices().instructions ?? "" };
+    const code = snippet(this.language, setup);
+    if (element("snippet").textContent !== code) element("snippet").textContent = code; // else a selection in it would be lost
   }
 
   private told(session: Session & { id?: string }): void {
     const turns = session.audio?.input?.turn_detection as { type?: string; eagerness?: string } | null | undefined;
     element("session-id").textContent = session.id ?? "–";
-    element("session-turns").textContent = turns ? [turns.type, turns.eagerness].filter(Boolean).join(", ") : "By the key";
-  }
-
-  private choice(language: Language): HTMLButtonElement {
-    const chip = button(language, () => {
-      this.language = language;
-      for (const one of element("languages").children) one.setAttribute("aria-pressed", String(one === chip));
-      this.show();
-    });
-    chip.setAttribute("aria-pressed", String(language === this.language));
-    return chip;
+    element("session-turns").textContent = turns ? [turns.type, turns.eagerness].filter(Boolean).join(", ") : "Push to talk";
   }
 }

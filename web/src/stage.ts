@@ -107,7 +107,7 @@ export class Stage {
     return state === "speaking" ? this.interruption() : HINTS[state][handsFree ? 0 : 1];
   }
 
-  /** Only who is heard can interrupt by speaking. */
+  /** Speaking interrupts only while the microphone is on and not muted. */
   private interruption(): string {
     const { talking, muted, handsFree } = this.voice;
     const ways = [...(handsFree && talking && !muted ? ["speak"] : []), ...(BY_TOUCH ? ["tap Stop"] : ["press Esc"])];

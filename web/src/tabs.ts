@@ -15,6 +15,11 @@ export class Tabs {
     this.select(this.tabs[0]!);
   }
 
+  /** The id of the panel that is shown. */
+  get current(): string {
+    return panelOf(this.tabs.find((tab) => tab.tabIndex === 0)!).id;
+  }
+
   /** Shows the panel with this id. */
   open(panel: string): void {
     this.select(this.tabs.find((tab) => panelOf(tab).id === panel)!);

@@ -72,7 +72,7 @@ function rank(figures: readonly number[], share: number): number {
 
 /** The silence that ended the turn, the server's terms one after the other, and what is left of the time to the ear. */
 function spansOf({ heard_ms, after, ledger }: FirstSound): Span[] {
-  if (ledger === null) return [{ name: "In all", from_ms: 0, ms: heard_ms }]; // the parts come when the answer ends
+  if (ledger === null) return [{ name: "Total", from_ms: 0, ms: heard_ms }]; // the parts come when the answer ends
   const turn_ms = after === "spoken" ? (ledger.turn_ms ?? 0) : 0;
   let at_ms = turn_ms - (ledger.ahead_ms ?? 0);
   const spans = Object.entries(ledger.terms_ms).map(([name, ms]) => {

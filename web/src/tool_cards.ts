@@ -8,6 +8,7 @@ const MAX_CALLS = 50;
 
 export class ToolCards {
   private readonly cards = new Map<string, HTMLElement[]>();
+  private count = 0;
 
   /** `insert` puts a card into the script. */
   constructor(private readonly insert: (card: HTMLElement) => void) {}
@@ -22,11 +23,17 @@ export class ToolCards {
     row.append(cards[1]!);
     element("no-calls").hidden = true;
     element("calls").prepend(row);
-    if (this.cards.size >= MAX_CALLS) element("calls").lastElementChild?.remove();
     this.insert(cards[0]!);
     this.cards.set(call.callId, cards);
-    element("tab-tools").textContent = `Tools ${this.cards.size}`;
+    this.count++;
+    element("tab-tools").textContent = `Tools ${this.count}`;
+    if (this.cards.size > MAX_CALLS) this.forgetOldest();
     return cards;
+  }
+
+  private forgetOldest(): void {
+    element("calls").lastElementChild!.remove();
+    this.cards.delete(this.cards.keys().next().value!);
   }
 }
 

@@ -1,17 +1,17 @@
 /** A conversation taken away: copied, saved as text, its last answer saved as sound. Knows no element of a page. */
 
-import type { Kept } from "./captions";
+import type { Said } from "./captions";
 
 const RATE_HZ = 24_000;
 const HEADER_BYTES = 44;
 
 /** The conversation as Markdown: a paragraph an utterance. */
-export function markdownOf(kept: readonly Kept[]): string {
-  return kept.map((one) => (one.who === null ? `*${one.text}*` : `**${one.name}:** ${heardOf(one)}`) + "\n").join("\n");
+export function markdownOf(said: readonly Said[]): string {
+  return said.map((one) => (one.who === null ? `*${one.text}*` : `**${one.name}:** ${heardOf(one)}`) + "\n").join("\n");
 }
 
 /** The part of an interrupted answer that was heard. */
-export function heardOf({ text, unheard }: Kept): string {
+export function heardOf({ text, unheard }: Said): string {
   return unheard === "" ? text : `${text.slice(0, -unheard.length).trimEnd()} …`;
 }
 
