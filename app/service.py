@@ -44,9 +44,9 @@ from engine import (
 )
 
 STOP_S = 5.0
+"""Seconds that the engine may take to close its workers. They close in parallel, each within 2 s."""
 FORGET_S = 10.0
 """Seconds between two searches for expired client secrets, whose memory is freed."""
-"""Seconds that the engine may take to close its workers. They close in parallel, each within 2 s."""
 
 State = Literal["starting", "ready", "unavailable", "draining", "failed"]
 """``unavailable``: the engine was ready, but one of its stages has no live replica now."""

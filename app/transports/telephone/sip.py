@@ -120,31 +120,31 @@ class Sip(asyncio.DatagramProtocol):
             log_failure("sip.bug")
 
     def _take(self, message: SipMessage, addr: Any) -> None:
-        dialog = self._dialogs.get(dialog_id(message, addr))
-        within = dialog is not None and dialog.is_within(message)
+        begun = self._dialogs.get(dialog_id(message, addr))
+        dialog = begun if begun is not None and begun.is_within(message) else None
         match message.method:
             case "":
-                if dialog is not None and within:
+                if dialog is not None:
                     dialog.answered(message)
-            case "INVITE" if dialog is not None and within:
+            case "INVITE" if dialog is not None:
                 if self._may_look_up:
                     self.begin(self._changed(message, dialog, addr))
             case "INVITE" if tag_of(message.get("to")):
                 self._refuse_unknown(message, addr)
-            case "INVITE" if dialog is not None:
-                self._repeated(message, dialog, addr)
+            case "INVITE" if begun is not None:
+                self._repeated(message, begun, addr)
             case "INVITE":
                 self._invited(message, addr)
             case "ACK":
-                if dialog is not None and within:
+                if dialog is not None:
                     self._confirmed(message, dialog)
-            case "BYE" | "NOTIFY" if dialog is not None and within:
+            case "BYE" | "NOTIFY" if dialog is not None:
                 self.send(response(message, 200, "OK"), addr)
                 if message.method == "BYE":
                     dialog.end()
-            case "CANCEL" if dialog is not None and dialog.repeats(message):
-                self.send(response(message, 200, "OK", dialog.tag), addr)
-                self._cancel(dialog)
+            case "CANCEL" if begun is not None and begun.repeats(message):
+                self.send(response(message, 200, "OK", begun.tag), addr)
+                self._cancel(begun)
             case "BYE" | "CANCEL" | "NOTIFY":
                 self._refuse_unknown(message, addr)
             case "OPTIONS":
