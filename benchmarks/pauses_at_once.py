@@ -8,7 +8,7 @@ runs, so that the sound of the pause decides alone: the case that depends most o
 Wait   silence that ended the turn. *Added* is the difference to the same recording with one session.
 Late   how far behind real time the sessions' audio was taken.
 
-The figures mean nothing on a busy machine: if the row of one session is late, nothing can be said about many.
+Run it on an idle machine. If even the row of one session is late, ignore the other rows.
 """
 
 from __future__ import annotations

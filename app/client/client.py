@@ -1,6 +1,6 @@
 """A conversation with a Realtime server from Python: ask, speak, listen, interrupt.
 
-One task reads the channel from ``__aenter__`` on, so timestamps are those of arrival. The transport is a
+One task reads the channel from ``__aenter__`` on, so timestamps are arrival times. The transport is a
 ``ClientChannel``.
 """
 

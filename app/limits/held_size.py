@@ -10,7 +10,7 @@ from msgspec import Struct
 _OVERHEAD = 8
 """Bytes that the allocator adds to an object, on average."""
 _SHARED = range(-5, 257)
-"""Integers of which the interpreter has only one object each."""
+"""Integers that the interpreter stores only once."""
 
 
 def held_size(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""The sender of a request, identified by key and address, who owns everything made with it."""
+"""The sender of a request, identified by key and address: the owner of all objects that the request creates."""
 
 from __future__ import annotations
 

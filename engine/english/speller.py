@@ -2,7 +2,7 @@
 text still arrives.
 
 Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; words of another
-alphabet are mentioned ("something in greek"), and what else cannot be said is dropped. Every letter knows the character
+alphabet are mentioned ("something in greek"), and other unspeakable text is dropped. Every letter knows the character
 it came from.
 
 A word is spoken as soon as the blank after it is there. Few wait for the next word: an amount of money ("$3 million"),

@@ -21,7 +21,7 @@ class Caption:
     def grow(self, words: str) -> str:
         """Take a newer interim transcript, and return the words that became stable.
 
-        Words are stable once two transcripts in succession begin with them. What was returned is never taken back: if
+        Words are stable once two transcripts in succession begin with them. Returned words are never retracted: if
         a transcript contradicts it, nothing more is returned until one continues it again.
         """
         same = zip(self.words, words, strict=False)

@@ -88,7 +88,7 @@ class Digest:
     def _response(self, method: str, given: dict[str, str]) -> str:
         """Return the right response to these parameters (RFC 7616, 3.4.1).
 
-        The user is ours, whatever ``username`` says: another one gives another digest.
+        The digest is computed for our user: a request with another ``username`` does not match.
         """
         algorithm = HASHES[given.get("algorithm", "MD5").upper()]
 

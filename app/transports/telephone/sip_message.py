@@ -23,7 +23,7 @@ _LISTS = frozenset({"via", "record-route", "route"})
 
 
 MOST_BYTES = 16 * 1024
-"""Maximum bytes of a message. Those of telephones and trunks have 500 to 4,000."""
+"""Maximum bytes of a message. Messages of telephones and trunks have 500 to 4,000."""
 
 MOST_HEADERS = 200
 """Maximum number of headers, counting each value of a list."""

@@ -30,8 +30,8 @@ kept.
 _WORDS, _WORD_TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 _MOST_KEYS = 1024
 _MOST_ENTRIES = 1 << 21
-"""Maximum number of words and tensors, about three times those of the largest models. Each costs a microsecond, and in
-a sparse file it takes no bytes on the disk."""
+"""Maximum number of words and tensors, about three times as many as the largest models have. Each costs a
+microsecond, and in a sparse file it takes no bytes on the disk."""
 _LONGEST_KEY = 65_535
 _LONGEST_WORD = 256
 """Maximum bytes of a word that may be a marker."""

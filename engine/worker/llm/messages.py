@@ -278,8 +278,8 @@ def _results(turns: Sequence[_Turn]) -> Mapping[str, deque[str]]:
 def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iterator[Body]:
     """Yield what the assistant said and called, then what its calls gave.
 
-    Servers refuse a call without a result right behind it, so a call that has none is left out. Each call has a message
-    of its own, because templates such as Llama 3.1's refuse several calls in one.
+    Servers refuse a call that its result does not follow, so a call without a result is left out. Each call has
+    a message of its own, because templates such as Llama 3.1's refuse several calls in one.
     """
     text = "\n".join(filter(str.strip, map(_words, parts)))
     made = [

@@ -1,6 +1,6 @@
 """A chat template, rendered as Hugging Face's templates are meant to be: Jinja in a sandbox, with their few functions.
 
-Templates come from whoever made a checkpoint, so they see plain values alone, and can change nothing.
+Checkpoints bring their own templates, which are not trusted: they see plain values alone, and can change nothing.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class LanguageForms:
     time: str
     """Pattern of a time of day, with the groups ``h`` and ``m``."""
     clock: Callable[[int, int], str]
-    """Returns how hour and minute are said, with digits."""
+    """Returns the spoken form of an hour and a minute, with digits."""
     ordinal: str
     """Pattern of an ordinal, with the groups ``before``, ``n`` and ``suffix``; MONTH is any month."""
     ordinal_rule: Callable[[str, str], str]

@@ -79,7 +79,7 @@ class FasterWhisperStage(WholeClips):
         return results
 
     def _candidates(self, hint: SpeechHints) -> Sequence[str]:
-        """Return the languages that a clip may be in: those of the hint that the stage knows, or else all."""
+        """Return the possible languages of a clip: the hinted ones that the stage knows, or else all."""
         codes = [language.partition("-")[0].lower() for language in hint.languages]
         return [code for code in codes if code in self._languages] or self._languages
 
