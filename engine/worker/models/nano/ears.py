@@ -27,6 +27,7 @@ from engine.worker.asr.speech_gate import loudness
 from engine.worker.asr.transcribing import ROW, pcm_of
 from engine.worker.models.nano.deaf import hears, why
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.utterance import MEAN_REACH, NanoUtterance
 from engine.worker.models.nano.voice import session
 from engine.worker.stage import StageConfig, guarded, warm_up
@@ -136,6 +137,7 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         return StageInfo(
             takes=kinds(Speech),
             emits=kinds(Transcript),
