@@ -96,8 +96,8 @@ def waits(left_out: Mapping[str, Fit]) -> dict[str, Wait]:
 def waited_ms(model: EndOfTurnModel, place: Place) -> float:
     """Return the silence that ends the turn, as what is known of it grows."""
     unheard = replace(place.moment, words="", heard=False)
-    deaf = replace(unheard, sound=None, sound_due=bool(model.window_s))
-    known = ((0, SOUND_MS, deaf), (SOUND_MS, WORDS_MS, unheard))
+    unprocessed = replace(unheard, sound=None, sound_due=bool(model.window_s))
+    known = ((0, SOUND_MS, unprocessed), (SOUND_MS, WORDS_MS, unheard))
     for since_ms, until_ms, moment in known:
         if (wait_ms := model.silence_ms(moment, "medium")) < until_ms:
             return max(since_ms, wait_ms)
