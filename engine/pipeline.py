@@ -104,9 +104,9 @@ class Pipeline:
         if reason := _first(self.stages[n].unfit for n in places):
             raise RequestError(reason)
         if places and request.hears and not any(self.stages[n].takes & SPEECH for n in places):
-            raise RequestError(f"{self.model.name} does not hear; type to it.")
+            raise RequestError(f"{self.model.name} does not accept audio; send text.")
         if self.stages and not request.hears and (not places or self._mute_to(places[0])):
-            raise RequestError(f"{self.model.name} takes no typed messages; speak to it.")
+            raise RequestError(f"{self.model.name} does not accept typed messages; send audio.")
         ears = sum(self.stages[n].hears_only for n in places)
         return Route(tuple(places), ears if request.live else 0)
 
@@ -114,7 +114,7 @@ class Pipeline:
         """Return the route of a text that is spoken verbatim."""
         self._check_wants(frozenset({"audio"}))
         if "audio" not in wants:
-            raise RequestError("A text can only be spoken as audio: ask for audio.")
+            raise RequestError('say: a text is spoken as audio; add "audio" to `wants`.')
         for place in range(len(self.stages)):
             stage = self.stages[place]
             if stage.says:

@@ -110,7 +110,7 @@ def _checked(path: Path, key: Path) -> str:
         raise ConfigError(f"server.https: no such file: {error.filename or path}") from None
     except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise ConfigError(f"server.https: {path} and its key can't be used: {reason}") from None
+        raise ConfigError(f"server.https: the certificate {path} and the key {key} can't be used: {reason}") from None
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest().upper()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 

@@ -51,7 +51,7 @@ class Clients:
 
 
 async def typed(target: Target, count: int) -> list[Figure]:
-    """Measure TTFA(commit) from response.create to the first audible sound, one turn after another."""
+    """Measure the time from response.create to the first audible sound, for typed turns, one after another."""
     async with open_client(target) as client:
         await client.typed(PROMPTS[0])
         turns = [await client.typed(PROMPTS[i % len(PROMPTS)]) for i in range(count)]

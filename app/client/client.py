@@ -241,7 +241,7 @@ class Client:
             arguments = orjson.loads(call.arguments or "{}")
         except ValueError:
             wrong = f"arguments that are not JSON: {call.arguments[:100]!r}"
-            raise ClientError(f"the model called the tool {call.name} with {wrong}; ask again") from None
+            raise ClientError(f"the model called the tool {call.name} with {wrong}. Repeat the request") from None
         result = await self._tools[call.name].run(**arguments)
         return {"type": "function_call_output", "call_id": call.call_id, "output": orjson.dumps(result).decode()}
 

@@ -101,7 +101,7 @@ class ChatHistory:
         terminal.whisper(terminal.ledger_line(said.ledger))
 
     def _remember(self, said: ReceivedAnswer) -> None:
-        """Store the answer with its token ids; without an answer, remove the user's turn."""
+        """Store the answer with its token ids. If the answer has no text, remove the user's turn."""
         if said.text:
             tokenizer = self._source.model.tokenizer
             ids = TokenIds(tokenizer, tuple(said.text_ids)) if tokenizer and said.text_ids else None

@@ -133,7 +133,7 @@ class _Body:
                 await self._begin()
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError:
-            raise ClientGone("the client does not read") from None
+            raise ClientGone(f"the client has read nothing for {SLOW_S:g} s") from None
         self._sent_s = time.monotonic()
 
     async def comment(self) -> None:

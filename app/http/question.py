@@ -100,7 +100,7 @@ class EngineCall:
 
 
 def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
-    """Add the transcript to the user's last spoken message, so that the next request need not transcribe it again."""
+    """Add the transcript to the audio of the last user message, so that the next request need not transcribe it."""
     at = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if transcript is None or at is None:
         return messages

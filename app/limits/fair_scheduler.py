@@ -115,7 +115,7 @@ class FairScheduler:
             self._wait()
 
     def work(self, work_s: float) -> None:
-        """Count CPU time that was used in a slice."""
+        """Record CPU seconds that the current slice used. The next slice starts later accordingly."""
         self._worked_s += work_s
 
     @property

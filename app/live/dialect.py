@@ -254,7 +254,11 @@ class LiveDialect:
                 return []
 
     def _begun(self, view: ResponseView) -> list[Wire]:
-        """Report a new response: one that the client requested is delegated work, or continues it."""
+        """Return the messages that begin a response which the client requested; none for other responses.
+
+        With the backend ``responses``, it is reported as delegated work. It continues the previous delegation if that
+        one ended with a function call.
+        """
         if not view.asked or self.config.target != "responses":
             _remember(self._created, view.id, view)
             return []

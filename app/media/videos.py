@@ -112,7 +112,7 @@ def _sampled(file: Any, limit_s: float, feed: CameraFeed) -> tuple[NDArray[np.ui
         if len(taken) > feed.most:
             taken, fps = taken[::2], fps / 2
     if not taken:
-        raise MediaError("the video has no readable frame")
+        raise MediaError("no frame of the video can be decoded; the file may be damaged: send another one")
     check_whole(stream, end_s)
     return np.stack(taken), fps
 

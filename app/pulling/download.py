@@ -167,7 +167,7 @@ class Downloader:
         except httpx2.HTTPError as error:
             raise unreachable(httpx2.URL(url).host, error) from error
         except httpx2.InvalidURL:
-            raise PullError(f"{url} is not a valid URL") from None
+            raise PullError(f"{path} cannot be downloaded: its source {url!r} is not a valid URL") from None
 
 
 @contextmanager

@@ -70,7 +70,10 @@ class Fleet:
                     for stage in worker.stages if not worker.replicas else ():
                         starting.create_task(self._has_worker[stage].wait(), name=f"await:{stage}")
         except TimeoutError:
-            raise StageUnavailable(f"the workers were not ready within {self._spec.start_s:g} s") from None
+            raise StageUnavailable(
+                f"the workers were not ready within {self._spec.start_s:g} s. "
+                "Large models load slowly: set a longer start_s"
+            ) from None
         except BaseExceptionGroup as group:
             error = plain(group)
             if isinstance(error, EngineError):

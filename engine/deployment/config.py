@@ -243,7 +243,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} appears twice")
+                    raise ConfigError(
+                        f"line {key.start_mark.line + 1}: the key {key.value!r} appears twice; remove one"
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -390,8 +392,8 @@ def _weights(text: str | None, folder: Path, key: str) -> str | None:
         return str(_path(folder, text))
     if Path(text).exists():
         raise ConfigError(
-            f"{key}: {text!r} is in the working directory, but relative paths belong to the configuration's folder "
-            f"{folder.absolute()}. Write {Path(text).absolute()}"
+            f"{key}: there is no {text!r} in the configuration's folder {folder.absolute()}, where relative paths "
+            f"begin, but in the working directory. Write {Path(text).absolute()}"
         )
     return text
 

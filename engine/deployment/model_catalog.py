@@ -113,7 +113,7 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The content of a model's folder at the time of its pull."""
+    """The list of a model's files, made when the model was pulled."""
 
     name: str
     repository: str

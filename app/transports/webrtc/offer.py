@@ -206,7 +206,7 @@ def _check_transport(section: _Section) -> None:
     """Check a section's transport. Raises Refusal."""
     values = {name: [line.partition(":")[2] for line in section.lines if _name(line) == name] for name in _TRANSPORT}
     if not all(values.values()) or not _matches(_UFRAG, values["a=ice-ufrag"][-1]):
-        raise _bad("has media without a DTLS fingerprint or ICE credentials")
+        raise _bad("has a media section that lacks its DTLS fingerprint, DTLS role (a=setup) or ICE credentials")
     if not _matches(_PASSWORD, values["a=ice-pwd"][-1]):
         raise _bad("has media without an ICE password of 22 to 256 characters")
     if not all(_matches(_FINGERPRINT, one) for one in values["a=fingerprint"]):
@@ -225,9 +225,9 @@ def _name(line: str) -> str:
 def _is_kept(line: str, numbers: set[str]) -> bool:
     """Return whether aiortc can read an attribute. ``numbers`` are the payload types with a codec.
 
-    Candidates with host names are dropped: resolving them would use the network, and their checks show the address. The
-    same applies to the end-of-candidates line. Unusable addresses and ports, and header extensions with impossible ids,
-    are dropped too.
+    These are dropped: candidates with host names, because resolving a name would use the network, and the client's
+    connectivity checks reveal its address anyway; the end-of-candidates line; unusable addresses and ports; and header
+    extensions with impossible ids.
     """
     name, _, value = line.partition(":")
     match name:

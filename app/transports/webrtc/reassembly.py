@@ -92,7 +92,7 @@ class FragmentRun:
         return run
 
     def message(self) -> tuple[int, int, bytes]:
-        """Return the stream, kind and data of the message."""
+        """Return the complete message: its stream id, protocol id and data."""
         return self.first.stream_id, self.first.protocol, b"".join(one.user_data for one in self.fragments)
 
 

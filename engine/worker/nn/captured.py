@@ -74,7 +74,7 @@ class Captured:
         return found
 
     def _graph(self, key: Hashable, ahead: bool = False) -> _Graph | None:
-        """Return the graph of a key, or None.
+        """Return the key's graph, captured on its first use; None if there is no graph.
 
         A capture that runs out of memory raises if it is made ``ahead``; otherwise it is retried later.
         """

@@ -72,7 +72,9 @@ def slot_states(part: Any) -> list[Tensor]:
 
 
 class CausalConv:
-    """Causal convolution with as many output as input columns."""
+    """Streaming causal convolution: stores each slot's last columns (time steps), and returns one column per input
+    column.
+    """
 
     def __init__(
         self, read: WeightReader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1

@@ -88,7 +88,7 @@ class KvSlots:
         return self.keys[:, :, own].clone(), self.values[:, :, own].clone()
 
     def restore(self, slot: int, keys: Tensor, values: Tensor, start: int, end: int) -> None:
-        """Write the rows ``start`` to ``end`` of copied keys and values into a slot."""
+        """Write the rows ``start`` to ``end`` (exclusive) of copied keys and values to the same rows of a slot."""
         own = slice(self.begin(slot) + start, self.begin(slot) + end)
         self.keys[:, :, own] = keys[:, :, start:end]
         self.values[:, :, own] = values[:, :, start:end]

@@ -258,7 +258,7 @@ class WeightReader:
         if found is None or not found.is_floating_point() or found.dtype.itemsize < 2:
             raise WeightsError(
                 f"{self.checkpoint.folder}: {self.prefix}{name} is quantized, which is not supported "
-                "for this part of the model. Use a checkpoint that does not quantize it."
+                "for this part of the model. Use a checkpoint in which this part is not quantized."
             )
         return found
 

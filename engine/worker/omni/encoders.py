@@ -1,4 +1,4 @@
-"""The audio and vision encoders: they compute the rows of media in a prompt."""
+"""The audio and vision encoders: they compute the embeddings of a prompt's media."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VisionEncoder = Callable[[Tensor, Sequence[Grid]], list[Tensor]]
 
 
 class Encoders:
-    """The encoders of a model family, with the checkpoint's weights."""
+    """The audio and vision encoders of an omni model family, with the checkpoint's weights."""
 
     def __init__(
         self,

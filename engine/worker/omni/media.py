@@ -70,7 +70,10 @@ class MediaProcessor:
             raise RequestError(f"image: {error}") from None
 
     def _blocks(self, part: Part, longest: int) -> tuple[Block, ...]:
-        """Return a part's blocks, from the cache if possible: every turn contains the whole conversation."""
+        """Return a part's blocks, from the cache if possible: every turn contains the whole conversation.
+
+        ``longest`` is the number of samples of the conversation's longest clip, to which shorter clips may be padded.
+        """
         self._check(part)
         pcm = _sound(part)
         silence = 0 if pcm is None else self.audio.silence(len(pcm), longest)

@@ -36,7 +36,8 @@ class RopePositions:
     def __call__(self, ids: Sequence[int], blocks: Sequence[Block]) -> Positions:
         """Return positions float32 [3, ids].
 
-        After a video with audio, they continue from the later of the two in the prompt.
+        Rows after a video with audio continue from the part, video or audio, to which the last row of the video
+        belongs.
         """
         if not blocks:
             return counted(len(ids))

@@ -165,7 +165,10 @@ class StreamingMel:
         return self._pieces[0]
 
     def _logs(self, pcm: NDArray[np.int16], number: int) -> Tensor:
-        """Return the frames from the window ``number`` on."""
+        """Return the log-mel frames of a clip from the encoder window with index ``number`` to the end.
+
+        ``pcm`` begins with the clip's first sample.
+        """
         lead = LEAD if number else 0
         return self._frontend.logs(pcm[number * self._frontend.span - lead * self._frontend.hop :])[:, lead:]
 

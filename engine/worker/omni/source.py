@@ -119,8 +119,8 @@ class OmniSource(CheckpointSource, ABC):
     def voice(self, request: Request) -> Any:
         """Return the data of the request's voice, or of the first voice if it names none."""
         name = (request.voice or next(iter(self.voices), "")).lower()
+        if not self.voices:
+            raise RequestError("voice: this model has no voices, so it cannot speak; request text only")
         if name not in self.voices:
-            raise RequestError(
-                f"voice: {request.voice!r} is not one of {', '.join(self.voices) or 'this model (mute)'}"
-            )
+            raise RequestError(f"voice: {request.voice!r} is not one of {', '.join(self.voices)}")
         return self.voices[name]

@@ -67,8 +67,8 @@ def read(chunk: Chunk, structs: Iterable[type[S]]) -> S | Usage:
         return chunk
     found = next((one for one in structs if one.__struct_config__.tag == chunk.kind), None)
     if found is None or not isinstance(chunk, Tensors):
-        raise StageFailed(f"the talker only takes chunks of its own thinker, not {chunk.kind}")
+        raise StageFailed(f"the talker takes only messages of its own thinker, but received {chunk.kind}")
     try:
         return chunk.read(found)
     except msgspec.ValidationError as error:
-        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None
+        raise StageFailed(f"the talker received an invalid {chunk.name} message from the thinker: {error}") from None

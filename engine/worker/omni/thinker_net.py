@@ -75,7 +75,10 @@ class ThinkerNet:
         return self.decoder.step(self.embed_tokens[tokens][:, None], angles, where, self.cache)[:, -1]
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
-        """Do the same as ``write``, for capture as a CUDA graph: tokens [batch, 1]."""
+        """Return the next token of each slot, int [batch, 1], like ``write``, in a form that a CUDA graph can capture.
+
+        All ``batch.starts`` are below ``bucket``.
+        """
         where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
         hidden = self._forward(batch.tokens, batch.positions, where)
         return draw(linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

@@ -28,8 +28,9 @@ def by_slot(req: StageRequest) -> int:
 
 
 def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
-    """Return the requests whose computed state is stored in this step: at most one, to avoid delaying the others'
-    audio.
+    """Return the requests whose computed state is stored for later requests in this step.
+
+    It is at most one, to avoid delaying the others' audio.
     """
     return [req for req in reqs if req.state.unkept][:1]
 

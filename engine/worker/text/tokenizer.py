@@ -94,7 +94,7 @@ def _added(folder: Path, tokenizer: Tokenizer) -> list[AddedToken]:
 
 
 def _further(config: Mapping[str, Any]) -> list[str]:
-    """Return the special tokens that have no role."""
+    """Return the additional special tokens: those without a function of their own, such as beginning or end of text."""
     several = [config.get(name) or [] for name in ("extra_special_tokens", "additional_special_tokens")]
     return [_content(token) for tokens in several if isinstance(tokens, list) for token in cast("list[Any]", tokens)]
 

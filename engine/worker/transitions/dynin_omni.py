@@ -25,7 +25,7 @@ class DetokenizerTarget(IntEnum):
 
 
 class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Facts that stages know about an answer. A field is None if no stage has set it."""
+    """Settings of one answer that stages pass on, such as its task and codebook sizes. None: not set by any stage."""
 
     task: str | None = None
     detok_id: int | None = None
