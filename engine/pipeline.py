@@ -34,8 +34,8 @@ class Route:
 
     stages: tuple[int, ...]
     ears: int = 0
-    """The number of stages at the beginning that only hear. The stages after them start when the user's turn has
-    ended.
+    """The number of speech recogniser stages at the beginning. The stages after them start at the end of the user's
+    turn.
     """
     say: str = ""
     """The text that is fed to the first stage; the thinker is skipped."""
@@ -161,7 +161,7 @@ class Pipeline:
         return tuple(notes)
 
     def _hears_only_for(self) -> str:
-        """Return the model whose requests are all that the speech recogniser understands, if another model answers."""
+        """Return the model whose requests the speech recogniser is limited to, if another model answers."""
         facets = [stage.facets for stage in self._fit]
         models = {one.model for one in facets}
         return next((one.hears_for for one in facets if one.hears_for and one.hears_for not in models), "")
@@ -181,7 +181,7 @@ class Pipeline:
         return frozenset(found)
 
     def _check_source(self, place: int) -> None:
-        """Check that a stage gets its input from the stage before it, or from the user if it is the first."""
+        """Check that a stage gets its input from the stage before it, or from the user if there is none."""
         stage, before = self.stages[place], self.stages[:place]
         if source := self.sources.get(stage.name):
             self._check_named(source, place)

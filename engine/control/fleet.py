@@ -183,7 +183,7 @@ class Fleet:
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
-        """Raise WeightsError if a replica's tokenizer differs from that of the other replicas."""
+        """Raise WeightsError if a replica's tokenizer differs from the one of the running replicas."""
         pool = self.pools.get(info.name)
         if pool is not None and len(pool) and pool.info.facets.tokenizer != info.facets.tokenizer:
             raise WeightsError(
@@ -235,9 +235,9 @@ class Fleet:
             worker.fence()
 
     async def _keep(self, placement: Placement, worker: RemoteWorker) -> None:
-        """Wait for the end of a worker, and start a successor unless there is one or none is wanted.
+        """Wait for the end of a worker, and start its successor unless one exists already or none is needed.
 
-        Each worker has its own task for this, because draining one may take long.
+        Each worker has its own task for this, because draining a worker may take long.
         """
         if await self._outlive(placement, worker):
             while placement.wanted and placement.worker is None:

@@ -115,7 +115,7 @@ class Membership:
     def beat(self, sender: str, beat: Beat, spent: ProcessorTime | None = None) -> Life | None:
         """Record a heartbeat from ``sender``'s link. Return None, and warn once, if its content is impossible.
 
-        Chunks need not count as signs of life: they come over the same link, in order, from the same event loop.
+        Chunks need not count as signs of life, because they share the link and the event loop with the heartbeats.
         """
         life = self._lives.get(beat.worker)
         wrong = _wrong(beat)

@@ -58,7 +58,9 @@ class Orchestrator:
                 chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
-        """The request's root task. However it ends, the client's stream ends once."""
+        """Run a request from its checks to its end, as its root task. In every case it ends the client's stream
+        once.
+        """
         pools: list[Pool] = []
         try:
             async with asyncio.timeout(self._stall_s) as timeout, CycleFreeTaskGroup() as hops:

@@ -29,11 +29,13 @@ class WorkerSpec:
     """A worker: a process on a device that hosts neighbouring stages. It may have several replicas."""
 
     stages: tuple[str, ...]
-    """The names of the neighbouring stages that the worker hosts. What they exchange never leaves its process."""
+    """The names of the neighbouring stages that the worker hosts. Data between them never leaves its process."""
     devices: tuple[str | int, ...] = ("cpu",)
     """The devices of its replicas, in turn: ``cpu``, the numbers of GPUs, or ``mps`` (Apple's)."""
     replicas: int = 1
-    """The number of processes that host these stages. 0: they join from other machines (needs ``cluster.listen``)."""
+    """The number of processes that host these stages. 0: such workers join from other machines (needs
+    ``cluster.listen``).
+    """
     max_batch: int = 16
     """Maximum requests per step, and per replica."""
     threads: int = 1
@@ -85,7 +87,9 @@ class StageSpec(ModelSpec):
     max_batch: int | None = None
     """Maximum requests per step, and per replica. None: the worker's ``max_batch``, or fewer where memory is short."""
     from_: str | None = None
-    """The stage that it reads from. None: the nearest one before it that feeds what it takes."""
+    """The stage whose output this stage reads. None: the nearest stage before it that feeds a kind of chunk it
+    takes.
+    """
     models: tuple[ModelSpec, ...] = ()
     """The models of a chain (``use: llm.chain``), in the order in which a request is offered to them: see "Chains"."""
 
@@ -174,7 +178,7 @@ class EngineSpec:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The settings of the ``model``'s family."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The server's settings, see the page about them."""
+    """The server's settings; see the settings page."""
 
     @property
     def title(self) -> str:

@@ -180,7 +180,7 @@ def check_here(weights: Iterable[str]) -> None:
     """Check that all catalogue models among ``weights`` are on this machine.
 
     Raises:
-        WeightsError: Some are not. The message names the command that downloads them.
+        WeightsError: A model is missing. The message names the command that downloads it.
     """
     if missing := missing_models(weights):
         names = [model.name for model in missing]

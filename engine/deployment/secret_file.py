@@ -17,7 +17,7 @@ def check_secret(path: Path, name: str) -> None:
     """Check that other users can neither read nor write a file.
 
     Raises:
-        ConfigError: They can, or the file is missing. The message begins with ``name``.
+        ConfigError: Other users can, or the file is missing. The message begins with ``name``.
     """
     try:
         status = path.stat()
@@ -34,7 +34,8 @@ def read_secret(file: str, name: str) -> str:
     """Return the text of a file with a secret, without white space around it.
 
     Raises:
-        ConfigError: Other users can read the file, the server cannot, or it is empty. The message begins with ``name``.
+        ConfigError: Other users can read the file, the server cannot read it, or it is empty. The message begins with
+            ``name``.
     """
     path = Path(file).expanduser()
     check_secret(path, name)
