@@ -1,4 +1,4 @@
-"""Streaming causal convolutions: fed piece by piece, they return the same output as for the whole signal.
+"""Streaming causal convolutions: fed piece by piece, a layer returns the same output as for the whole signal.
 
 Each layer stores the last columns of each request's signal in a slot.
 """
@@ -17,7 +17,7 @@ from engine.worker.nn.weights import WeightReader
 
 @dataclass(frozen=True, slots=True)
 class ConvBatch:
-    """The signals to continue: their slots (a tensor on the device), and whether they are new."""
+    """The signals that a step continues: their slots (a tensor on the device), and whether the signals are new."""
 
     index: Tensor
     fresh: bool

@@ -200,7 +200,7 @@ class WeightReader:
         return self._plain(name, shape).to(self.device, self.dtype)
 
     def joined(self, names: Sequence[str], sizes: Sequence[int], *rest: int) -> Tensor:
-        """Return several weights concatenated, so that they are one product. They are copied one by one."""
+        """Return several weights concatenated, so that they form one product. They are copied one by one."""
         whole = torch.empty(sum(sizes), *rest, device=self.device, dtype=self.dtype)
         for part, name, n in zip(whole.split(list(sizes)), names, sizes, strict=True):
             part.copy_(self._plain(name, (n, *rest)))

@@ -125,7 +125,7 @@ class MediaProcessor:
         return self._pictures(name, *self._video(frames))[0]
 
     def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[PictureGrid]:
-        """Return a picture for each time step. Their rows are named consecutively."""
+        """Return one picture per time step, named so that the names of all their rows are consecutive."""
         _, high, wide = grid
         cells = (high // self.merge) * (wide // self.merge)
         steps = enumerate(pixels.split(high * wide))

@@ -62,7 +62,7 @@ class RopePositions:
         return counted(count)
 
     def spanned(self, block: Block, ids: Sequence[int], end: int) -> tuple[Positions, Positions]:
-        """Return the positions of a block that ends at row ``end``, from 0, and those of its last part."""
+        """Return the positions of a block that ends at row ``end``, from 0, and the positions of its last part."""
         if not block.sounds:
             return block.visual_positions, block.visual_positions
         if not block.cells:

@@ -21,14 +21,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="omni.text_end"):
-    """The rest of the text is not spoken, because a tool call begins."""
+    """Message from the thinker to the talker: the rest of the text is not spoken, because a tool call begins."""
 
 
 class TalkerFeed(ABC):
-    """A model family's conversion of its thinker's output to its talker's input."""
+    """A model family's conversion of the thinker's output to the talker's input."""
 
     kinds: frozenset[Kind]
-    """The kinds of chunks that it makes."""
+    """The kinds of chunks that this feed creates."""
     tap: int = -1
     """The decoder layer whose hidden rows the talker needs; -1: none."""
 

@@ -1,6 +1,6 @@
 """The thinker's networks: from rows of prompts and tokens to hidden rows, and to the next tokens.
 
-Their state is in slots of the KV cache.
+The networks keep their state in slots of the KV cache.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ class ThinkerNet:
         self.prefills.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Compute rows of prompts (see ``Decoder.append``). Return the last hidden rows and those of ``tap``."""
+        """Compute rows of prompts (see ``Decoder.append``). Return the hidden rows of the last layer and of layer
+        ``tap``.
+        """
         return self.prefills(batch, added)
 
     def follow(self, batch: Batch) -> Tensor:
-        """Compute tokens that are known. Return their hidden rows [all, width]."""
+        """Compute the rows of known tokens, without sampling. Return their hidden rows [all, width]."""
         return self.append(batch, [])[0]
 
     def write(self, inputs: Sequence[DecodeInput]) -> list[int]:

@@ -94,7 +94,7 @@ class Code2WavStage:
 
     @property
     def sizes(self) -> list[int]:
-        """Batch sizes that are used."""
+        """The batch sizes in use."""
         return doubled(1, self.info.slots) if self.planned else list(range(1, self.info.slots + 1))
 
     def warm_up(self) -> None:

@@ -20,8 +20,8 @@ class Transition(Protocol[P_co]):
     """One request's transition from one stage to the next.
 
     ``add`` takes a chunk and returns the payloads that it completes. ``end`` is called once, after the last chunk, and
-    returns the last payload. There always is one, possibly empty, so that the consumer ends. Both raise StageFailed for
-    unexpected chunks.
+    returns the last payload. There always is one, possibly empty, so that the consumer ends. ``add`` and ``end`` raise
+    StageFailed for unexpected chunks.
     """
 
     def add(self, chunk: Chunk) -> Iterable[P_co]: ...
