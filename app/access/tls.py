@@ -56,7 +56,7 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         """Return the context for the next handshake.
 
-        Files that can't be used, for example because they are being written, change nothing.
+        If the files can't be used, for example while they are being written, the previous context stays in use.
         """
         certificate = self._certificate
         if (stamps := _stamps(certificate)) != self._seen:
@@ -174,7 +174,9 @@ def _known(path: Path) -> x509.Certificate | None:
 
 
 def _names_of(known: x509.Certificate) -> list[str]:
-    """Return the names of a certificate. They are kept, since another server of the same user may need them."""
+    """Return the names of a certificate, so that a renewal keeps them: another server of the same user may need
+    them.
+    """
     try:
         alternatives = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):

@@ -1,4 +1,6 @@
-"""Figures over the WebSocket as a client sees them: typed turns, concurrent turns, voice sessions and full load."""
+"""Measurements over the WebSocket, as a client sees them: typed turns, concurrent turns, voice sessions and full
+load.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ async def speech(target: Target, client: BenchClient, asked: str = SPOKEN) -> Pc
 
 
 async def _voice_round(clients: Sequence[BenchClient], speech: Pcm, number: int) -> list[Turn]:
-    """Run all microphones until both answers are complete; two of them contain speech."""
+    """Run all microphones until both answers are complete. Two of the microphones contain speech."""
     speakers = [clients[(number * SPEAKERS + i) % len(clients)] for i in range(SPEAKERS)]
     others = [client for client in clients if client not in speakers]
     silent = [asyncio.create_task(silence(client)) for client in others]

@@ -54,7 +54,7 @@ class ChatHistory:
         self._session = new_id("sess")
 
     def command(self, line: str) -> bool:
-        """Run a line that is a command. Returns False for a turn of the conversation."""
+        """Run a line if it is a command. Returns False if the line is a turn of the conversation."""
         word, _, rest = line.partition(" ")
         match word:
             case "":

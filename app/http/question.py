@@ -92,7 +92,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """The engine's request, those of its messages that are new in this question, and the stop strings."""
+    """The engine's request, its messages that are new in this question, and the stop strings."""
 
     request: EngineRequest
     new: tuple[Message, ...]
@@ -195,7 +195,7 @@ def refuse_unserved(
 ) -> None:
     """Raise HttpRefusal for unsupported fields that would change the answer.
 
-    ``neutral`` lists the fields, with the values that mean the same as omitting them; None always does.
+    ``neutral`` lists these fields, each with the values that mean the same as omitting the field. None always does.
     """
     for name, values in neutral.items():
         value = (fields or {}).get(name)

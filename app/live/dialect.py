@@ -1,7 +1,9 @@
 """The OpenAI Live protocol as a dialect of one session: its messages both ways, and the state between them.
 
-Source: openai-python ``types/live``. Live has no turns, items and parts: a session consists of two audio streams, words
-with timestamps, and delegations.
+A dialect translates between one API's messages and the session's events. Live has no turns, items and parts: a session
+consists of two audio streams, words with timestamps, and delegations.
+
+Source: openai-python ``types/live``.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class LiveDialect:
             return Received(refusal, event_id)
 
     def _updated(self, said: Update, event_id: str | None) -> Received:
-        """Apply new settings. They take effect once the session accepts them, since it may refuse them."""
+        """Apply new settings. They take effect only once the session accepts them, since it may refuse them."""
         _, before = next(reversed(self._updates.values()), (None, self.config))
         config, patch = before.updated(said.session)
         name = new_id("event")

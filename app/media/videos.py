@@ -46,7 +46,7 @@ class Video:
     apart: bool = False
 
     def taken(self, abilities: Collection[str], written: bool) -> Video:
-        """Return the video as a model with these abilities accepts it.
+        """Return the video in the form that a model with these abilities accepts.
 
         If the video is taken apart and text accompanies it (``written``), the audio is dropped.
         """
