@@ -146,7 +146,7 @@ class LiveDialect:
     def _context(self, said: Commentary | Thinking | Instructions) -> AddContext:
         id = said.delegation_id
         if id is not None and id not in self._calls:
-            raise Refusal("delegation_not_found", f"Unknown delegation {id[:64]!r}.", "delegation_id")
+            raise Refusal("delegation_not_found", f"This session has no delegation {id[:64]!r}.", "delegation_id")
         if isinstance(said, Commentary):
             return AddContext(self._commentary(said.content, id), answer=True, purpose="commentary")
         purpose = "thinking" if isinstance(said, Thinking) else "instructions"

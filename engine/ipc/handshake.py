@@ -54,7 +54,7 @@ class Doorkeeper:
             return b"", b""
         theirs, proof = answer[:_RANDOM], answer[_RANDOM : _RANDOM + _PROOF]
         if not hmac.compare_digest(proof, _prove(self._token, b"worker", self._ours + theirs)):
-            raise WireError("its token differs from this server's; give it a copy of the server's token file")
+            raise WireError("its token differs from this server's; give the worker a copy of the server's token file")
         self.done = True
         return _prove(self._token, b"server", self._ours + theirs), answer[_RANDOM + _PROOF :]
 

@@ -221,7 +221,7 @@ class WeightReader:
             return self(whole[0], sizes[0], width) if len(names) == 1 else self.joined(whole, sizes, width)
         try:
             if not all(quantized):
-                raise ValueError("only some of them are quantized")
+                raise ValueError("only some of these layers are quantized, which is not supported")
             parts = [self._of_few_bits(name, n, width) for name, n in zip(names, sizes, strict=True)]
             return joined(parts) if len(parts) > 1 else parts[0]
         except ValueError as error:
