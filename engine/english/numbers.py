@@ -92,7 +92,7 @@ def money(word: str, magnitude: str = "") -> str:
     whole, _, cents = amount.partition(".")
     if magnitude:
         return f"{sign}{digits_or_number(amount)} {magnitude} {many}"
-    if len(cents) == 2 and small and not whole:
+    if len(cents) == 2 and small and whole in ("", "0"):
         return f"{sign}{cardinal(cents)} {small}"
     if len(cents) == 2 and small:
         dollars = f"{digits_or_number(whole)} {one if whole == '1' else many}"

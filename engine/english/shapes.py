@@ -50,15 +50,21 @@ def _ordinal(match: re.Match[str], _: str) -> str:
 
 
 def _money(match: re.Match[str], _: str) -> str:
-    """$5M, €25/hour."""
-    amount, magnitude, time = match.groups()
-    per = f" per {SHORT_TIMES.get(time) or spell_part(time)}" if time else ""
-    return money(amount, SHORT_MAGNITUDES.get(magnitude or "", "")) + per
+    """$5M, €25/hour, $0.15/kWh."""
+    amount, magnitude, unit = match.groups()
+    return money(amount, SHORT_MAGNITUDES.get(magnitude or "", "")) + _per(unit)
 
 
 def _money_after(match: re.Match[str], _: str) -> str:
-    amount, sign = match.groups()
-    return f"{digits_or_number(amount)} cents" if sign == "¢" else money(sign + amount)
+    amount, sign, unit = match.groups()
+    said = f"{digits_or_number(amount)} cents" if sign == "¢" else money(sign + amount)
+    return said + _per(unit)
+
+
+def _per(unit: str | None) -> str:
+    if not unit:
+        return ""
+    return f" per {SHORT_TIMES.get(unit) or (_unit(unit, '1') if unit in UNITS else spell_part(unit))}"
 
 
 def _foreign_dollars(match: re.Match[str], _: str) -> str:
@@ -163,7 +169,7 @@ _Shapes = list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]]
 _VALUES: _Shapes = [
     (re.compile(r"(\d{1,2}):(\d\d)([ap]\.?m\.?)?", re.IGNORECASE), _clock),
     (re.compile(r"([1-9]|1[0-2])()([ap]\.?m\.?)", re.IGNORECASE), _clock),
-    (re.compile(rf"({_SIGN}(?:{NUMBER}))({_MAGNITUDE})?(?:/([a-z]+))?"), _money),
+    (re.compile(rf"({_SIGN}(?:{NUMBER}))({_MAGNITUDE})?(?:/([a-zA-Z]+))?"), _money),
     (re.compile(rf"({NUMBER})({_UNIT})"), _quantity),
     (re.compile(rf"({NUMBER})({_MAGNITUDE})"), _short_amount),
     (re.compile(NUMBER), _plain_number),
@@ -177,7 +183,7 @@ SHAPES: _Shapes = [
     (re.compile(r"(\d{1,15}|\d{1,3}(?:,\d{3})+)(?:st|nd|rd|th)", re.IGNORECASE), _ordinal),
     (re.compile(r"'?(\d{4}|\d0)'?s"), _decade),
     *_VALUES[2:5],
-    (re.compile(rf"({NUMBER})([€£₹¢])"), _money_after),
+    (re.compile(rf"({NUMBER})([€£₹¢])(?:/([a-zA-Z]+))?"), _money_after),
     (re.compile(rf"(US|CA|AU|NZ|HK|A|C)\$({NUMBER})"), _foreign_dollars),
     (re.compile(_UNIT), _loose_unit),
     (re.compile(rf"({NUMBER})x"), _times),
