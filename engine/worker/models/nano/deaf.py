@@ -1,6 +1,7 @@
-"""Checks whether the built-in model ``nano`` can recognise speech on this platform.
+"""Whether the built-in model ``nano`` accepts speech on this platform, and the reason if not.
 
-Its recogniser, pocketsphinx, has no wheel for some Python versions and processors. The rest of nano works without it.
+nano's speech recogniser, pocketsphinx, has no wheel for some Python versions and processors. The rest of nano works
+without it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 
 
 def hears() -> bool:
-    """Return whether pocketsphinx is installed."""
+    """Return whether nano can recognise speech: whether pocketsphinx is installed."""
     return find_spec("pocketsphinx") is not None
 
 
