@@ -80,6 +80,7 @@ def serve(
     https_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="The certificate's private key, if it is in another file.")
     ] = None,
+    qr: Annotated[bool, typer.Option("--qr", help="Print the page's address as a QR code for a phone.")] = False,
     weights: flags.Weights = None,
     ears: flags.Ears = None,
     thinker: flags.Thinker = None,
@@ -97,7 +98,7 @@ def serve(
 
     Use a GGUF file: `parley serve --thinker gguf:model.gguf`
 
-    Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto`
+    Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto --qr`
     """
     from app.commands.serve import run_server
     from app.commands.starter import starter_or_nano
@@ -112,7 +113,7 @@ def serve(
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec, options=part_options(spec, parts))
+        run_server(spec, options=part_options(spec, parts), qr=qr)
 
 
 @cli.command()

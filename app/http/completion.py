@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import numpy as np
 import pybase64
 
-from app.http.live import Write, sent_event
+from app.http.live import Write, server_sent_event
 from app.http.sound import Format, SoundFileEncoder, encoded, encoder
 from app.http_errors import HttpRefusal, body_of
 from app.ids import new_id
@@ -144,7 +144,7 @@ class StreamedCompletion:
 
     async def _event(self, event: dict[str, Any]) -> None:
         self._begun = True
-        await self._write(sent_event(event))
+        await self._write(server_sent_event(event))
 
 
 def usage(figures: Figures) -> dict[str, Any]:

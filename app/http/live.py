@@ -28,7 +28,7 @@ Source: WHATWG HTML, Server-sent events, Authoring notes: "every 15 seconds or s
 COMMENT = b": keep-alive\n\n"
 
 
-def sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
+def server_sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
     """Encode a server-sent event with JSON data, and with an ``event:`` line if it has a name."""
     head = b"" if name is None else f"event: {name}\n".encode()
     return head + b"data: " + orjson.dumps(event) + b"\n\n"
@@ -104,7 +104,7 @@ class Live(Response):
         except ERRORS as error:
             if not body.begun or self.media_type != EVENTS:
                 raise
-            await body.write(sent_event({"type": "error", **body_of(refusal_of(error))}))
+            await body.write(server_sent_event({"type": "error", **body_of(refusal_of(error))}))
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from app.http.live import Write, sent_event
+from app.http.live import Write, server_sent_event
 from app.http.question import EngineCall
 from app.http_errors import HttpRefusal
 from app.responses.events import Event, GrowingResponse
@@ -54,4 +54,4 @@ class ResponseTeller:
         """Send events of ``growing`` to the client if it reads a stream."""
         if self._write is not None:
             for event in events:
-                await self._write(sent_event(event, event["type"]))
+                await self._write(server_sent_event(event, event["type"]))

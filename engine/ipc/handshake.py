@@ -20,7 +20,7 @@ import os
 import secrets
 from pathlib import Path
 
-from engine.deployment.secret_file import check_secret
+from engine.deployment.secret_file import read_secret_bytes
 from engine.errors import ConfigError, WireError
 from engine.ipc.protocol_version import ANOTHER, VERSION
 
@@ -114,11 +114,7 @@ def read_token(path: Path) -> bytes:
     Raises:
         ConfigError: The file is unreadable, readable by other users, or holds less than 16 bytes.
     """
-    try:
-        token = path.read_bytes().strip()
-        check_secret(path, "The token")
-    except OSError as error:
-        raise ConfigError(f"{path}: the workers' token cannot be read: {error.strerror}") from None
+    token = read_secret_bytes(path, "The workers' token")
     if len(token) < 16:
         raise ConfigError(f"{path}: the workers' token is too short ({len(token)} bytes); use at least 16")
     return token

@@ -97,6 +97,8 @@ class ResponseTask:
         """Characters of the instructions and tools."""
         self.size = 0
         """Bytes of its own settings, and of items outside the conversation."""
+        self.source: EnginePort | None = None
+        """Produces its chunks instead of the engine."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
         lead_s, packet_s, reserve_s, plays = profile.lead_s, profile.packet_s, profile.reserve_s, profile.plays

@@ -142,7 +142,12 @@ class ScriptThinker:
             checkpoints=kinds(Text),
             answers=True,
             slots=config.slots,
-            facets=Facets(model="script", tokenizer="script", examples=("say: one two three", "long 12")),
+            facets=Facets(
+                model="script",
+                tokenizer="script",
+                sees=frozenset({"image"}),
+                examples=("say: one two three", "long 12"),
+            ),
         )
 
     def __init__(self, config: StageConfig) -> None:

@@ -115,7 +115,7 @@ class MediaProcessor:
         slots = [int(at_s * part.fps) for at_s in part.times_s] or range(len(part.frames))
         for slot, frame in zip(slots, part.frames, strict=True):
             film.add(np.asarray(frame), slot)
-        return film.stretches(windows, whole=True)
+        return film.segments(windows, whole=True)
 
     def _new_film(self, fps: float) -> Film:
         return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._shared)

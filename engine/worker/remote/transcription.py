@@ -100,11 +100,11 @@ class TranscriptionServer:
                 case {"text": str(text)}:
                     return text
                 case _:
-                    raise self._wordless(body)
+                    raise self._no_transcript(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise self._wordless(b"") from None
+            raise self._no_transcript(b"") from None
 
-    def _wordless(self, body: bytes) -> EngineError:
+    def _no_transcript(self, body: bytes) -> EngineError:
         """Return the error for a response without a transcript. It quotes the server's own message, if any."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
         return StageFailed(f"{self._options.who} returned no transcript{said}. Check the url.")

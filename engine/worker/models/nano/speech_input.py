@@ -1,7 +1,6 @@
-"""Whether the built-in model ``nano`` accepts speech on this platform, and the reason if not.
+"""Whether the built-in model ``nano`` supports speech input on this platform.
 
-nano's speech recogniser, pocketsphinx, has no wheel for some Python versions and processors. The rest of nano works
-without it.
+Its recogniser, pocketsphinx, has no wheel for some Python versions and processors. The rest of nano works without it.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import sys
 from importlib.util import find_spec
 
 
-def hears() -> bool:
-    """Return whether nano can recognise speech: whether pocketsphinx is installed."""
+def is_supported() -> bool:
+    """Return whether pocketsphinx is installed."""
     return find_spec("pocketsphinx") is not None
 
 
-def why() -> str:
+def why_unsupported() -> str:
     """Return a sentence for users that explains why speech input is unavailable."""
     version = "{}.{}".format(*sys.version_info[:2])
     return (
