@@ -59,8 +59,9 @@ class Orchestrator:
                 chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
-        """Run a request from its checks to its end, as its root task. In every case it ends the client's stream
-        once.
+        """Run a request from its checks to its end, as its root task.
+
+        However the request ends, the client's stream ends once.
         """
         pools: list[Pool] = []
         try:
