@@ -66,7 +66,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _running(host: str, port: int) -> Finding | None:
-    """Return a finding about the Parley server at an address; None if there is none."""
+    """Return a finding about the Parley server at an address; None if no such server answers there."""
     for scheme in ("http", "https"):
         url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         if (health := _health(url)) is not None:

@@ -111,7 +111,7 @@ class StreamedCompletion:
                 assert_never(chunk)
 
     async def _call_piece(self, id: str, name: str, arguments: str) -> None:
-        """Send the next piece of a call's arguments. The first piece names the function."""
+        """Send the next piece of a call's arguments. The first piece also names the function."""
         if id in self._calls:
             call: dict[str, Any] = {"function": {"arguments": arguments}}
         else:

@@ -31,7 +31,7 @@ DIGIT_CHARS, SPELLED_CHARS = 4, 3
 """
 
 SILENCE_S = 4.0
-"""Seconds of silence allowed around and between the words, in addition to the words themselves."""
+"""Seconds of silence allowed around and between the words, in addition to the length of the words."""
 
 
 class SpeechRequest(BaseModel):

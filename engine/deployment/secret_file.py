@@ -20,7 +20,7 @@ def check_secret(path: Path, name: str) -> None:
     """Check that other users can neither read nor write a file.
 
     Raises:
-        ConfigError: They can, or the file is missing. The message begins with ``name``.
+        ConfigError: Other users can, or the file is missing. The message begins with ``name``.
     """
     try:
         status = path.stat()
@@ -41,7 +41,7 @@ def read_secret_bytes(file: str | Path, name: str) -> bytes:
         name: The setting that error messages name. They never contain the secret.
 
     Raises:
-        ConfigError: Other users can read the file, the server cannot, or it is empty or too long.
+        ConfigError: Other users can read the file, the server cannot read it, or it is empty or too long.
     """
     path = Path(file).expanduser()
     check_secret(path, name)

@@ -1,11 +1,11 @@
 """A video with audio, cut into independent segments: an audio window with its frames.
 
 Frames are sorted into slots of ``1 / fps`` seconds; the first frame in a slot counts. Two slots form a frame pair, the
-encoder's ``PictureGrid``. If one slot is empty, the other frame is used twice; if both are, there is no pair. Pairs are
-encoded independently, so a segment is final once its audio window and its last pair are. A turn is therefore encoded
-segment by segment while the user speaks.
+encoder's ``PictureGrid``. If one slot is empty, the other frame is used twice. If both are empty, there is no pair.
+Pairs are encoded independently, so a segment is final once its audio window and its last pair are final. A turn is
+therefore encoded segment by segment while the user speaks.
 
-The open segment follows the final ones. The pairs before its first audio row are already part of the prompt. They are
+The open segment follows the final ones. The pairs before its first audio row are already part of the prompt, and are
 encoded again when a pair gets its second frame. Later pairs of that segment are only encoded early.
 """
 
@@ -59,7 +59,7 @@ class Film:
             Whether the frame was added.
 
         Raises:
-            RequestError: It has another size than the other frames.
+            RequestError: The frame has another size than the other frames.
         """
         if self._slots and pixels.shape != (first := next(iter(self._slots.values())).shape):
             raise RequestError(f"video: a frame has shape {list(pixels.shape)}, the others {list(first)}; use one size")

@@ -1,6 +1,6 @@
-"""A client for transcription servers: OpenAI's ``/v1/audio/transcriptions``.
+"""A client for transcription servers with OpenAI's API ``/v1/audio/transcriptions``.
 
-OpenAI, Speaches, LocalAI and vLLM implement it. The client sends a WAV file and receives its transcript.
+OpenAI, Speaches, LocalAI and vLLM offer it. The client sends a WAV file and receives its transcript.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def _hear(req: StageRequest) -> None:
 
 
 def _start(decoder: Any, mean: str) -> None:
-    """Begin an utterance, with noise statistics that do not come from the previous speaker."""
+    """Begin an utterance: reset the noise statistics of the previous speaker, and set the initial cepstral mean."""
     decoder.reinit_feat()
     decoder.set_cmn(mean)
     decoder.start_utt()
