@@ -59,7 +59,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version of Parley.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Options that precede a command."""
 
 
 @cli.command()
@@ -176,7 +176,7 @@ def ask(
 ) -> None:
     """Ask one question: pictures, a recording and text in one message.
 
-    The answer's text goes to standard output, its audio to -o or the loudspeaker.
+    The answer's text goes to standard output. Its audio goes to the file of -o, or without -o to the loudspeaker.
 
     Example: `parley ask --text "What is two plus three?" -o answer.wav`
     """

@@ -280,7 +280,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
 
 def _add_realtime(app: FastAPI, service: Service, open_calls: OpenCalls) -> None:
-    """Add the WebSockets of sessions, and of additional listeners on calls."""
+    """Add the WebSocket routes for sessions, and for sideband connections to active calls."""
     sessions = ResumableSessions(service.settings.name)
 
     @app.websocket("/v1/realtime")

@@ -68,7 +68,7 @@ def about(model: ModelInfo, options: Mapping[str, str]) -> Iterator[str]:
 
 
 def repeated(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return a command line with these options, replacing the values that it has for them."""
+    """Return the command line ``argv`` with these options, replacing values that it already has for them."""
     words = list(argv) if Path(argv[0]).stem == "parley" else ["parley", "serve", *argv[2:]]
     for name, value in options.items():
         joined = [place for place, word in enumerate(words) if word.startswith(f"{name}=")]

@@ -48,6 +48,8 @@ EXTENSIONS = {
     "RealtimeResponse": {"parley"},
     "ConversationItemTruncatedEvent": {"parley"},
     "InputAudioBufferSpeechStoppedEvent": {"parley"},
+    "Mcp": {"parley"},
+    "RealtimeFunctionTool": {"parley"},
     "ServerVad": {"backchannel_ms"},
     "SemanticVad": {"end_of_turn", "backchannel_ms", "target_cuts"},
 }

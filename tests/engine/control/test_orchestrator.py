@@ -413,6 +413,30 @@ async def test_no_progress_is_stalled_and_progress_is_not() -> None:
         await settled(rig)
 
 
+async def test_a_request_that_waits_for_a_slot_is_not_stalled() -> None:
+    """The requests that hold the slots make progress, each for longer than ``stall_s`` in all."""
+    async with rigged([FakeStage(slots=1)], stall_s=30) as rig:
+        clock, spoken = LoopClock(), asyncio.Queue[Chunk | None]()
+
+        async def speech() -> AsyncGenerator[Chunk]:
+            while (chunk := await spoken.get()) is not None:
+                yield chunk
+
+        async with rig.open(request(), speech()) as first, asyncio.TaskGroup() as tasks:
+            await until(lambda: rig.pools["a"].leased == 1)
+            second = tasks.create_task(read(rig, numbers(3)))
+            await until(lambda: rig.pools["a"].waiting == 1)
+            for i in range(4):
+                spoken.put_nowait(x(i))
+                assert data_of(await anext(first)) == i
+                clock.passed_s += 20
+                await turns()
+            spoken.put_nowait(None)
+            assert [chunk async for chunk in first] == []
+            assert await second == [0, 1, 2]
+        await settled(rig)
+
+
 class Busy(FakeStage):
     """Steps ``n`` times for its one chunk; each step takes ``step_s`` seconds of the event loop's clock."""
 
