@@ -182,7 +182,7 @@ class Client:
         return any(answer.ttfa_s is not None for answer in self._answers.values() if not answer.ended)
 
     async def interrupt(self) -> None:
-        """Stop the active answers. The conversation keeps the part of them that was played."""
+        """Stop the active answers. The conversation keeps the part of each answer that was played."""
         for answer in [one for one in self._answers.values() if not one.ended]:
             await self.send("response.cancel", response_id=answer.id)
             if self._channel.plays:
@@ -269,7 +269,7 @@ class Client:
             return orjson.dumps({"error": text or type(error).__name__}).decode()
 
     async def _read(self) -> None:
-        """Receive events until the connection ends; then fail everything that waits."""
+        """Receive events until the connection ends. Then fail the pending answers, and end all readers."""
         try:
             while True:
                 self._take(await self._channel.receive(), self._now())
@@ -357,7 +357,7 @@ def _arguments(call: CallDone) -> dict[str, Any]:
         return orjson.loads(call.arguments or "{}")
     except ValueError:
         wrong = f"arguments that are not JSON: {call.arguments[:100]!r}"
-        raise ClientError(f"the model called the tool {call.name} with {wrong}; ask again") from None
+        raise ClientError(f"the model called the tool {call.name} with {wrong}. Repeat the request") from None
 
 
 def _message(text: str, pictures: Iterable[bytes]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Session:
     def back(self, last_seen_s: float | None = None) -> None:
         """Continue with a client that has reconnected, and send it the current settings.
 
-        Audio played since ``last_seen_s`` is played again, since nobody received it. With None, the client receives the
+        Audio sent since ``last_seen_s`` is sent again, since nobody received it. With None, the client receives the
         events that it missed instead.
         """
         log("session.back", session=self.id)

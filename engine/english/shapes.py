@@ -1,4 +1,6 @@
-"""Words that a pattern tells: times, dates, amounts, quantities, fractions, ranges, versions, telephone numbers."""
+"""Spells words that match a pattern: times, dates, amounts, quantities, fractions, ranges, versions, telephone
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def _ordinal(match: re.Match[str], _: str) -> str:
 
 
 def _money(match: re.Match[str], _: str) -> str:
-    """$5M, €25/hour, $0.15/kWh."""
+    """Spell an amount of money, such as $5M, €25/hour or $0.15/kWh."""
     amount, magnitude, unit = match.groups()
     return money(amount, SHORT_MAGNITUDES.get(magnitude or "", "")) + _per(unit)
 
@@ -90,7 +92,7 @@ def _ratio(match: re.Match[str], _: str) -> str:
 
 
 def _span(match: re.Match[str], _: str) -> str:
-    """A range of amounts, times or decimals; "" where a side is none of them."""
+    """Spell a range of amounts, times or decimals; "" if one side is none of these."""
     first, last = match.groups()
     if first[0] in CURRENCIES and re.fullmatch(NUMBER, last):
         return f"{digits_or_number(first[1:])} to {money(first[0] + last)}"
@@ -103,7 +105,7 @@ def _value(text: str) -> str:
 
 
 def _version(match: re.Match[str], _: str) -> str:
-    """v2.0.1-rc1 -> version two point zero point one are see one."""
+    """Spell a version: v2.0.1-rc1 -> version two point zero point one are see one."""
     mark, numbers, suffix = match.groups()
     spoken = " point ".join(digits_or_number(one) for one in numbers.split("."))
     return f"{'version ' if mark else ''}{spoken}{' ' + spell_part(suffix) if suffix else ''}"
@@ -174,7 +176,7 @@ _VALUES: _Shapes = [
     (re.compile(rf"({NUMBER})({_MAGNITUDE})"), _short_amount),
     (re.compile(NUMBER), _plain_number),
 ]
-"""What a range may have on each side."""
+"""Patterns that a range may have on each side."""
 SHAPES: _Shapes = [
     *_VALUES[:2],
     (re.compile(r"(\d{1,4}):(\d)"), _ratio),

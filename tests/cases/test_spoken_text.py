@@ -89,8 +89,8 @@ def test_what_somebody_expected_who_had_not_seen_the_code_is_said() -> None:
 
 def folded(words: str) -> str:
     """Return words without blanks, and with letters instead of their names: ``a m``, ``am`` and ``ay em`` are equal."""
-    names = {name: letter for letter, name in LETTER_NAMES.items()}
-    found = re.findall(r"[a-z0-9]+", words.lower().replace("'", "").replace("é", "e"))
+    names: dict[str, str] = {name: letter for letter, name in LETTER_NAMES.items()}
+    found: list[str] = re.findall(r"[a-z0-9]+", words.lower().replace("'", "").replace("é", "e"))
     return "".join(names.get(word, word) for word in found)
 
 

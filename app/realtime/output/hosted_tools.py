@@ -264,5 +264,5 @@ class HostedTools:
         wanted = (item.server_label, item.name)
         found = [one for one in self.listed() if (one.server.entry.server_label, one.name) == wanted]
         if not found:
-            raise ToolServerError("This tool is no longer part of the session.")
+            raise ToolServerError(f"The tool {item.name} is no longer part of the session.")
         return found[0]

@@ -266,8 +266,9 @@ def response_options(session: SessionOptions, patch: dict[str, Any]) -> tuple[Re
 
 
 def session_options(current: SessionOptions, patch: dict[str, Any]) -> tuple[SessionOptions, list[str]]:
-    """Return ``current`` merged with ``patch``, and the paths of unknown fields. Raises Refusal, and then changes
-    nothing.
+    """Return ``current`` merged with ``patch``, and the paths of unknown fields, which are ignored.
+
+    Raises Refusal if ``patch`` is invalid.
     """
     check_shape(patch, "session")
     merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")

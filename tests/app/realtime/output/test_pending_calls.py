@@ -87,13 +87,13 @@ def test_a_call_that_the_model_introduced_has_no_preamble() -> None:
 
 
 def test_settings_switch_each_part_off() -> None:
-    cases: list[tuple[dict[str, Any], set[str]]] = [
+    cases: tuple[tuple[dict[str, Any], set[str]], ...] = (
         ({"preamble": "", "progress_s": 0.0}, {"sound"}),
         ({"progress_s": 0.0, "sound_s": 0.0}, {"preamble"}),
         ({"sound_s": 0.0}, {"preamble", "progress"}),
         ({"speech": False}, set()),
         ({"preamble": "", "progress_s": 0.0, "sound_s": 0.0}, set()),
-    ]
+    )
     for options, kinds in cases:
         wait = Wait()
         wait.began(**options)
