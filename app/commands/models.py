@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Column, Table
 
 from app.commands import terminal
-from app.pulling.errors import PullError
+from app.pulling.errors import PullError, TryAgain
 from app.pulling.hugging_face import HuggingFace
 from app.pulling.pull import fetch, plan, take
 from engine.deployment.model_catalog import CatalogModel, catalogue, is_pulled, manifest_of, model_of, models_folder
@@ -54,12 +54,25 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
             take(model, source, folder, progress)
     else:
         hub = HuggingFace(hub_url, read_key(str(token_file), "--token-file") if token_file else None)
-        wanted = plan(model, hub)
-        if not model.pinned:
-            terminal.whisper(f"its files are not pinned: taking those of {hub_url} at {wanted.commit[:8]}")
-        with _bar(name, wanted.size) as progress:
-            fetch(wanted, folder, hub, progress, terminal.whisper)
+        try:
+            _download(model, folder, hub)
+        except TryAgain as error:
+            raise PullError(f"{error}{_from_packages(model.part)}") from None
     terminal.say(f"{name} is here: {folder}")
+
+
+def _download(model: CatalogModel, folder: Path, hub: HuggingFace) -> None:
+    wanted = plan(model, hub)
+    if not model.pinned:
+        terminal.whisper(f"its files are not pinned: taking those of {hub.url} at {wanted.commit[:8]}")
+    with _bar(model.name, wanted.size) as progress:
+        fetch(wanted, folder, hub, progress, terminal.whisper)
+
+
+def _from_packages(part: str) -> str:
+    """Return a sentence that names the models for the same part that need no hub; "" if there are none."""
+    names = [model.name for model in catalogue().values() if model.part == part and not model.needs_hub]
+    return f". From packages: {', '.join(names)}" if names else ""
 
 
 def _agree(model: CatalogModel, agreed: bool) -> None:

@@ -129,7 +129,7 @@ def _failed(file: Expected, failures: Sequence[PullError]) -> PullError:
     if len(failures) > 1:
         text = f"all sources of {file.path} failed: {'; '.join(map(str, failures))}"
     if any(isinstance(error, TryAgain) for error in failures):
-        text += "; downloaded data is kept, run the command again later"
+        return TryAgain(f"{text}; downloaded data is kept, run the command again later")
     return PullError(text)
 
 

@@ -96,13 +96,18 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The catalogue's better model for the same purpose; empty for a current model."""
 
     def __post_init__(self) -> None:
-        if not self.repository and not all(file.sources for file in self.files):
+        if not self.repository and self.needs_hub:
             raise ValueError(f"{self.name}: without a repository every file needs sources")
 
     @property
     def pinned(self) -> bool:
         """Whether every file has a hash."""
         return all(file.sha256 for file in self.files)
+
+    @property
+    def needs_hub(self) -> bool:
+        """Whether a file has no source other than the hub."""
+        return not all(file.sources for file in self.files)
 
     @property
     def origin(self) -> str:

@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.pulling import download
+from app.pulling.download import TRIES
 from engine.deployment import model_catalog
-from engine.deployment.model_catalog import CatalogModel, File, catalogue, manifest_of
+from engine.deployment.model_catalog import CatalogModel, File, Part, Source, catalogue, manifest_of
 from engine.worker.uses import line_of
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
@@ -76,6 +78,23 @@ def test_a_folder_brings_it_without_a_network(hub: FakeHub, tmp_path: Path) -> N
     assert typed("pull", "some", "--from", str(stick))[0] == 0
     assert manifest_of(model_catalog.models_folder() / "some")
     assert not hub.asked
+
+
+def test_without_the_hub_models_from_packages_are_named(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Source(parts=(Part(pypi="packaged", version="1.0", file="model.onnx"),))
+    whole = File("model.onnx", len(DATA), hashlib.sha256(DATA).hexdigest(), (package,))
+    packaged = CatalogModel("packaged", "voice", "tts.some", "", "1.0", (whole,), "MIT", ("en",), 1)
+    listed = {**model_catalog.catalogue(), "packaged": packaged}
+    monkeypatch.setattr("app.commands.models.catalogue", lambda: listed)
+    monkeypatch.setattr(download, "PAUSE_S", 0.0)
+    hub.statuses = [503]
+    assert "failed with status 503. From packages: packaged" in " ".join(
+        typed("pull", "some", "--hub", hub.url)[1].split()
+    )
+    hub.statuses = [503] * TRIES
+    said = " ".join(typed("pull", "shut", "--hub", hub.url, "--agree")[1].split())
+    assert "run the command again later" in said
+    assert "From packages" not in said, "that one is a voice"
 
 
 def test_mistakes_are_one_sentence(hub: FakeHub, tmp_path: Path) -> None:
