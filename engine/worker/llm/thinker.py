@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -19,6 +20,8 @@ from engine.worker.llm.spoken_answer import read_aloud
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
+
+log = logging.getLogger(__name__)
 
 NOT_UNDERSTOOD = "Sorry, I did not understand that."
 """Answer if the user's speech was not understood; the model is not called."""
@@ -39,6 +42,7 @@ class ChatThinker(Streamed):
         super().__init__(config)
         self._asked = options
         self._warming: dict[str, _Warming] = {}
+        self._logged_tools = False
 
     @abstractmethod
     def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
@@ -76,7 +80,7 @@ class ChatThinker(Streamed):
                 async for _ in deltas:
                     pass
         except EngineError:
-            pass
+            self._logged_tools = True
         finally:
             warming.over.set()
             if self._warming.get(request.session) is warming:
@@ -105,6 +109,7 @@ class ChatThinker(Streamed):
             for chunk in _as_it_stands(NOT_UNDERSTOOD):
                 yield chunk
             return
+        self._log_unoffered(request)
         body = self.salted(body_of(request, self._asked, said), request.owner)
         await self._warmed(request.session, body)
         async with (
@@ -113,6 +118,11 @@ class ChatThinker(Streamed):
         ):
             async for chunk in chunks:
                 yield chunk
+
+    def _log_unoffered(self, request: Request) -> None:
+        if request.tools and not self._asked.tools and not self._logged_tools:
+            self._logged_tools = True
+            log.info("%s is not offered the session's tools (tools: false). This is logged once.", self._asked.model)
 
     async def _deltas(self, body: Mapping[str, Any], name: str, kept: Sequence[Chunk]) -> AsyncGenerator[Delta]:
         written = [chunk for chunk in kept if isinstance(chunk, Text)]

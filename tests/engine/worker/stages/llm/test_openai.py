@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -332,6 +333,17 @@ async def test_what_is_read_of_another_prompt_is_dropped(preparing: Any) -> None
     await chunks.aclose()
     assert task.cancelled()
     assert len(server.asked) == 2
+
+
+async def test_tools_that_the_model_is_not_offered_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "engine.worker.llm")
+    async with scripted(*(stream(*words("yes")) for _ in range(3))) as server:
+        stage = OpenAiLlmStage(StageConfig(options={"url": server.url, "model": "m", "tools": False}))
+        for tools in ((), (ToolDefinition("look"),), (ToolDefinition("look"),)):
+            assert [chunk async for chunk in stage.answer(conversation("Hello.", tools=tools), of(()))]
+            assert len(caplog.records) == bool(tools)
+        await stage.aclose()
+    assert caplog.messages == ["m is not offered the session's tools (tools: false). This is logged once."]
 
 
 async def test_nothing_is_read_ahead_of_a_conversation_that_has_not_begun() -> None:
