@@ -1,9 +1,10 @@
 """Every code block of every page is held by a test, but for a few that say why they are not.
 
 Programs are run by tests/test_readme.py, servers and benches by tests/test_commands.py, pages by
-tests/web/test_library.py, a proxy's configuration by tests/app/transports/test_reverse_proxies.py, and what is said to
-a proxy by tests/deploy/test_haproxy.py; configurations and events are read here, and so is every command: that what it
-names is there (a program, its options, a target, a file), in blocks and spans alike.
+tests/web/test_library.py, programs of other clients by tests/conformance/test_clients.py, a proxy's configuration by
+tests/app/transports/test_reverse_proxies.py, and what is said to a proxy by tests/deploy/test_haproxy.py;
+configurations and events are read here, and so is every command: that what it names is there (a program, its options, a
+target, a file), in blocks and spans alike.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ HELD = {
     "bash": {"run", "install", "serve", "start", "measure", "join", "drain"},
     "python": {"run", "serve", "key", "extend"},
     "html": {"web"},
+    "javascript": {"client"},
     "nginx": {"proxy"},
     "yaml": {""},
     "json": {""},

@@ -22,7 +22,7 @@ from app.access.tls import AUTO, certificate_of
 from app.bench import subject
 from app.settings import Settings
 from engine.audio.resampler import resample
-from tests.conformance.environments import RECIPES, Client
+from tests.conformance.environments import RECIPES, Client, Environment
 from tests.conformance.forecasts import forecasts
 from tests.conformance.part import RATE_HZ, Report, Task
 
@@ -109,15 +109,25 @@ def play() -> Play:
 
 
 def _play(client: Client, scenario: str, place: Place, recording: str) -> Report:
-    environment = client.environment
-    if not environment.ready:
-        pytest.skip(f"{client.name} is not made: python tests/conformance/environments.py {environment.name}")
+    require(client.environment)
     task = Task(scenario, place.secure if client.insists_on_tls else place.plain, recording, place.tools)
-    command = [environment.tool, str(_program(client)), json.dumps(asdict(task))]
+    said = printed(client.environment, _program(client), place, json.dumps(asdict(task)))
+    return Report(**json.loads(said.splitlines()[-1]))
+
+
+def require(environment: Environment) -> None:
+    """Skip the test if the environment is not made."""
+    if not environment.ready:
+        pytest.skip(f"{environment.name} is not made: python tests/conformance/environments.py {environment.name}")
+
+
+def printed(environment: Environment, program: Path, place: Place, *arguments: str) -> str:
+    """Run a program in its environment, and return what it prints."""
+    command = [environment.tool, str(program), *arguments]
     surroundings = _surroundings() | {"NODE_EXTRA_CA_CERTS": str(place.certificate)}
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, env=surroundings)
-    assert result.returncode == 0, f"{client.name} {scenario}\n{result.stdout[-2000:]}\n{result.stderr[-6000:]}"
-    return Report(**json.loads(result.stdout.splitlines()[-1]))
+    assert result.returncode == 0, f"{command}\n{result.stdout[-2000:]}\n{result.stderr[-6000:]}"
+    return result.stdout
 
 
 def _program(client: Client) -> Path:

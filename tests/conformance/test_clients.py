@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.conformance.checks import CHECKS, LIVE, OVER_HTTP, OVER_MCP, OVER_RESPONSES, check
-from tests.conformance.conftest import SAID, Place, Play
-from tests.conformance.environments import Client, clients
+from tests.conformance.conftest import SAID, Place, Play, printed, require
+from tests.conformance.environments import RECIPES, Client, Environment, clients
 from tests.conformance.part import PHRASE
 
 pytestmark = pytest.mark.conformance
@@ -29,6 +31,13 @@ HOSTED = [
     for client in clients("over_mcp*")
     for scenario in OVER_MCP
 ]
+PAGE = RECIPES.parents[1] / "app" / "PROTOCOL.md"
+PAGE_PROGRAMS = re.findall(
+    r"<!-- test: client: (\w+) -->\n```javascript\n(.*?)^```",
+    PAGE.read_text(encoding="utf-8"),
+    re.DOTALL | re.MULTILINE,
+)
+"""The environment and the text of each program on the protocol's page."""
 
 
 @pytest.mark.parametrize(("client", "scenario"), CASES)
@@ -61,6 +70,17 @@ def test_a_voice_turn_with_the_built_in_model(
     assert not report.errors
     assert SAID in report.transcript.lower()
     assert report.audio_s > 0.5
+
+
+@pytest.mark.parametrize(("name", "program"), PAGE_PROGRAMS)
+def test_a_program_of_the_page_is_answered(name: str, program: str, nano: Place) -> None:
+    environment = Environment(name)
+    require(environment)
+    for scheme, base in (("https", nano.secure), ("ws", nano.plain)):
+        program = program.replace(f"{scheme}://127.0.0.1:8000", f"{scheme}://{base}")
+    path = environment.folder / "page.mjs"
+    path.write_text(program)
+    assert printed(environment, path, nano).strip().lower() == "good morning."
 
 
 @pytest.mark.parametrize("client", CLIENTS[-1:])
