@@ -21,7 +21,7 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.installed import installed
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
-from engine.worker.llm.llama import Llama, LlamaSettings
+from engine.worker.llm.llama import BATCH, Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import LocalOptions, check, read_template
@@ -281,8 +281,9 @@ def _check_memory(settings: LlamaSettings) -> None:
     """Log the memory that the model needs. Raises WeightsError if this machine has too little."""
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
     weights = sum(read_header(file).size for file in files)
-    each = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
-    cache = each * (settings.slots + settings.kept)
+    header = read_header(settings.weights)
+    each = header.cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
+    cache = each * (settings.slots + settings.kept) + header.logits_bytes(BATCH)
     conversations = f"{settings.slots + settings.kept} conversations of {settings.context} tokens"
     check_memory(settings.weights, weights, cache, conversations)
     log.info(

@@ -27,6 +27,7 @@ from engine.errors import ConfigError, ContextOverflow, EngineError, RequestErro
 from engine.stream import of
 from engine.worker.llm import llama
 from engine.worker.llm.gguf import read_header
+from engine.worker.llm.llama import BATCH
 from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -582,7 +583,7 @@ class TestFiles:
         ):
             LlamaCppStage(config(weights))
         each = read_header(weights).cache_bytes(2048, 2.0)
-        room += 2 * each + 1000
+        room += 2 * each + read_header(weights).logits_bytes(BATCH) + 1000
         with pytest.raises(WeightsError, match=rf"for {2 + (20 << 20) // each} conversations of 2048 tokens"):
             LlamaCppStage(config(weights, cache_mb=20))
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
