@@ -19,6 +19,7 @@ from app.realtime.output.response_inputs import inputs_of
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
+from app.realtime.output.summarizer import Summarizer
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import CreateResponse, ServerEvent, SessionOptions, listed, response_options
@@ -49,7 +50,8 @@ class Responses:
         """The tools that the server runs."""
         self.transcripts = Transcripts(session_id, context, conversation, options, emit)
         self._factory = ResponseFactory(session_id, context, conversation, options, profile, emit, self.hosted)
-        self.runner = ResponseRunner(context, self._factory, self.transcripts, notify)
+        self._summarizer = Summarizer(session_id, context, conversation, self._factory, emit)
+        self.runner = ResponseRunner(context, self._factory, self.transcripts, self._summarizer, notify)
         self.active = ActiveResponses(context, self._factory, self.runner, emit, notify)
         self.preparation = Preparation(self._factory, self.runner, notify, context.turns.ahead)
 
@@ -62,6 +64,7 @@ class Responses:
         """Run all responses in ``tasks``; call this before the first command."""
         self.runner.tasks = tasks
         self.transcripts.tasks = tasks
+        self._summarizer.tasks = tasks
         self.hosted.start(tasks)
 
     async def create(self, event: CreateResponse) -> None:

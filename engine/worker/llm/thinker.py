@@ -167,7 +167,7 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
         prepares=prepares,
         replay="never" if options.thinking else "continue",  # reasoning is not stored, but precedes every answer
         checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
-        facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving),
+        facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving, summarizes=True),
     )
 
 
