@@ -109,7 +109,7 @@ class ChatThinker(Streamed):
         await self._warmed(request.session, body)
         async with (
             aclosing(self._deltas(body, request.id, kept)) as deltas,
-            aclosing(read_aloud(deltas, request.speaks, self._asked.longest_spoken_s)) as chunks,
+            aclosing(read_aloud(deltas, request.speaks, self._asked.longest_spoken_s or None)) as chunks,
         ):
             async for chunk in chunks:
                 yield chunk
