@@ -57,7 +57,10 @@ worker.
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A deployment to measure, optionally with other weights, and the speech to send (see Target)."""
+    """A deployment for which a benchmark starts a server.
+
+    ``weights`` replaces the configured ones; ``speech`` is what the microphones send (see Target).
+    """
 
     config: str | None = None
     weights: str | None = None
@@ -156,11 +159,14 @@ def _wait_until_green(process: subprocess.Popen[str], probe: Probe, begun_s: flo
     while time.monotonic() - begun_s < START_S:
         if process.poll() is not None:
             log.seek(0)
-            raise BenchError(f"the server exited before it was ready: {(log.read().splitlines() or ['?'])[-1]}")
+            raise BenchError(
+                f"the server exited before it was ready: {(log.read().splitlines() or ['?'])[-1]}. "
+                "Run `parley serve` to see its whole log"
+            )
         if probe.green():
             return
         time.sleep(POLL_S)
-    raise BenchError(f"the server was not ready after {START_S:g} s")
+    raise BenchError(f"the server was not ready after {START_S:g} s. Run `parley serve` to see why")
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

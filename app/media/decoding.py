@@ -147,7 +147,7 @@ class Decoding:
             self._growing = asyncio.get_running_loop().call_later(_GROW_S, self._grow)
 
     def _grow(self) -> None:
-        """Allow one more process if jobs still wait."""
+        """Allow one more process if jobs still wait after ``_GROW_S``."""
         self._growing = None
         if self._line and len(self._running) >= self._places:
             self._places += 1

@@ -1,4 +1,4 @@
-"""The hops of one request. Each runs through neighbouring stages on one worker, and moves to another if that is lost.
+"""The hops of one request. A hop is its run through neighbouring stages on one worker; it moves if that worker is lost.
 
 A hop stores its input and counts its output, so that it can begin again on another worker. RequestRecovery decides
 when. The client and the next hop notice only a pause.

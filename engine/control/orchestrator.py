@@ -58,7 +58,9 @@ class Orchestrator:
                 chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
-        """The request's root task. However it ends, the client's stream ends once."""
+        """Run a request from its checks to its end, as its root task. In every case it ends the client's stream
+        once.
+        """
         pools: list[Pool] = []
         try:
             async with asyncio.timeout(self._stall_s) as timeout, CycleFreeTaskGroup() as hops:
@@ -69,7 +71,9 @@ class Orchestrator:
                 route = self._pipeline.route(chunks.request)
                 pools += [self.pools[place] for place in route.stages]
                 if not pools:
-                    raise StageUnavailable("no running stage can serve this request; try again soon")
+                    raise StageUnavailable(
+                        "no stage for this request is running at the moment; try again in a few seconds"
+                    )
                 deadline = StallDeadline(timeout, self._stall_s, lambda: bool(_awaited(pools, chunks)))
                 Hops(chunks, pools, hops, deadline, route).begin(inputs)
             chunks.end()
@@ -98,7 +102,7 @@ def _check_seconds(request: Request) -> None:
     if request.lead_s is not None and not request.lead_s >= 0:
         raise RequestError(f"lead_s: must be 0 s or more, not {request.lead_s:g}")
     if not request.max_audio_s > 0:
-        raise RequestError(f"max_audio_s: must be above 0 s, not {request.max_audio_s:g}")
+        raise RequestError(f"max_audio_s: must be above 0 s (got {request.max_audio_s:g})")
 
 
 def _check_numbers(request: Request) -> None:

@@ -50,6 +50,8 @@ EXTENSIONS = {
     "ConversationItemTruncatedEvent": {"parley"},
     "InputAudioBufferSpeechStoppedEvent": {"parley"},
     "RealtimeConversationItemUserMessage": {"parley"},
+    "Mcp": {"parley"},
+    "RealtimeFunctionTool": {"parley"},
     "ServerVad": {"backchannel_ms"},
     "SemanticVad": {"end_of_turn", "backchannel_ms", "target_cuts"},
 }

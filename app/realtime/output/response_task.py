@@ -1,4 +1,4 @@
-"""One active response: its engine request, with the chunks paced to the listener.
+"""One active response: sends its request to the engine, and paces the answer's chunks to the listener.
 
 Leaving ``run`` for any reason aborts the request.
 """
@@ -101,6 +101,8 @@ class ResponseTask:
         """Characters of the instructions and tools."""
         self.size = 0
         """Bytes of its own settings, and of items outside the conversation."""
+        self.source: EnginePort | None = None
+        """Produces its chunks instead of the engine."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
         lead_s, packet_s, reserve_s, plays = profile.lead_s, profile.packet_s, profile.reserve_s, profile.plays
@@ -189,7 +191,10 @@ class ResponseTask:
         self._news.set()
 
     def pause(self) -> bool:
-        """Send nothing until ``resume``, if the server plays. Returns whether the listener will hear more of it."""
+        """Stop sending until ``resume``, if the server paces the audio.
+
+        Returns whether the listener has not yet heard all of the response.
+        """
         plays = self.response.profile.plays
         self._paused = self.active and plays
         return self.active or (not plays and self.unplayed_s() > 0)
@@ -202,7 +207,9 @@ class ResponseTask:
             self._news.set()
 
     def rewind(self, since_s: float) -> bool:
-        """Send again the audio that would have been heard after ``since_s``. Returns whether there is any."""
+        """Send again the audio that a disconnected client did not hear, from the time ``since_s`` on. Returns whether
+        there is any.
+        """
         profile = self.response.profile
         if self.response.closed and self.response.view.outcome in ("cancelled", "failed"):
             return False

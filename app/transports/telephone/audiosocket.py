@@ -152,7 +152,7 @@ class AudioSockets:
         self._calls = 0
 
     async def accept(self, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:
-        """Accept connections until cancelled."""
+        """Accept calls until cancelled. A task of ``tasks`` serves each call."""
         while True:
             try:
                 connection, (address, *_) = await asyncio.get_running_loop().sock_accept(listener)

@@ -88,8 +88,9 @@ class Code2Wav:
         return [sound, self._checkpoint(req)] if due else [sound]
 
     def _controls(self, reqs: Sequence[StageRequest], windows: Sequence[Window]) -> Floats:
-        """Return the control values [requests, 4 x frames, 133] of windows of equal length, and update the slots' conv
-        states.
+        """Return the synthesizer's control values (F0 and filter gains), and update the slots' conv states.
+
+        They are [requests, 4 x frames, 133], one row per 10 ms. All windows have the same length.
         """
         slots = np.array([req.slot for req in reqs])
         inputs = {"codes": np.stack([row.codes for row in windows]).astype(np.int64)}

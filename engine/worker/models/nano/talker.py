@@ -258,8 +258,10 @@ def _slots(req: StageRequest) -> list[int]:
 def _check_guidance(request: Request) -> None:
     """Raise RequestError for unsupported roles and guidance scales."""
     roles, guidance = request.roles, request.sampling.guidance
-    if set(roles) - {"main", NEGATIVE}:
-        raise RequestError(f"nano's talker supports the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
+    if wrong := sorted(set(roles) - {"main", NEGATIVE}):
+        raise RequestError(
+            f"nano's talker does not support the role {wrong[0]!a:.100}; use main, and {NEGATIVE} for guidance"
+        )
     if guidance != 1 and NEGATIVE not in roles:
         raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} in addition to main")
     if not 0 <= guidance <= MAX_GUIDANCE:

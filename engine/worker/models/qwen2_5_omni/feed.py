@@ -20,7 +20,9 @@ from engine.worker.omni.thinker_state import PromptPiece
 
 
 class PromptRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_rows"):
-    """Consecutive rows of the prompt."""
+    """Message from the thinker to the talker: consecutive rows of the prompt. A row is one token, audio or picture
+    position.
+    """
 
     at: int
     """Index of the first row."""

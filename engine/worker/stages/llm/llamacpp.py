@@ -147,8 +147,8 @@ def options_of(config: StageConfig) -> LlamaCppOptions:
         raise ConfigError("weights: must name a GGUF file")
     options: LlamaCppOptions = build(LlamaCppOptions, dict(config.options), "options")
     for name in ("threads", "cache_mb"):
-        if (getattr(options, name) or 0) < 0:
-            raise ConfigError(f"options.{name}: must be at least 0")
+        if (value := getattr(options, name) or 0) < 0:
+            raise ConfigError(f"options.{name}: must be at least 0 (got {value})")
     header = _model(_file_of(config.weights), options)
     projector = _projector(config.weights, options)
     options = replace(
@@ -225,7 +225,8 @@ def _projector(weights: Path, options: LlamaCppOptions) -> Header | None:
     header = read_header(Path(named))
     if header.architecture != PROJECTOR:
         raise WeightsError(
-            f"{named}: is not a projector, but a model of the architecture {header.architecture or 'unknown'}"
+            f"{named}: is a model of the architecture {header.architecture or 'unknown'}, not a projector. "
+            "Set options.mmproj to the model's mmproj file"
         )
     return header
 

@@ -488,7 +488,7 @@ class TestFiles:
         with pytest.raises(WeightsError, match="is a projector, not a language model"):
             LlamaCppStage.describe(config(projector))
         weights = model(saying("Yes."))
-        with pytest.raises(WeightsError, match="is not a projector, but a model of the architecture llama"):
+        with pytest.raises(WeightsError, match="a model of the architecture llama, not a projector"):
             LlamaCppStage.describe(config(weights, mmproj=str(weights)))
         assert LlamaCppStage.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
 
