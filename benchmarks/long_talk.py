@@ -141,6 +141,8 @@ def report(found: Talk, known: int, dropped: int) -> None:
     )
     early, late = (_first_sound_ms(some) for some in (answers[2:7], answers[-5:]))
     print_(f"failed turns         {len(failed)} of {len(answers)}")
+    for answer in failed:
+        print_(f"                     {answer.status}: {answer.response.get('status_details')}", markup=False)
     print_(f"summaries            {dict(found.sources)}, dropped: {dropped}")
     print_(f"in the path          {found.in_path}")
     print_(f"facts in the prompt  {known} of {len(FACTS)}")
