@@ -34,8 +34,9 @@ class Route:
 
     stages: tuple[int, ...]
     ears: int = 0
-    """The number of speech recogniser stages at the beginning. The stages after them start at the end of the user's
-    turn.
+    """The number of speech recogniser stages at the beginning.
+
+    The stages after them start at the end of the user's turn.
     """
     say: str = ""
     """The text that is fed to the first stage; the thinker is skipped."""

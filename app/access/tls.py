@@ -174,9 +174,7 @@ def _known(path: Path) -> x509.Certificate | None:
 
 
 def _names_of(known: x509.Certificate) -> list[str]:
-    """Return the names of a certificate, so that a renewal keeps them: another server of the same user may need
-    them.
-    """
+    """Return the names of a certificate, which a renewal keeps: another server of the user may need them."""
     try:
         alternatives = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):

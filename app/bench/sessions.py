@@ -1,6 +1,4 @@
-"""Measurements over the WebSocket, as a client sees them: typed turns, concurrent turns, voice sessions and full
-load.
-"""
+"""Measurements over the WebSocket as a client sees them: typed and concurrent turns, voice sessions and full load."""
 
 from __future__ import annotations
 

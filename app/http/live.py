@@ -1,6 +1,4 @@
-"""Responses that are written while they are produced, and requests whose work is cancelled when the client
-disconnects.
-"""
+"""Responses that are written while they are produced, and work that ends when the client disconnects."""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ Keep = Callable[[EngineCall, GrowingResponse], None]
 
 
 class ResponseTeller:
-    """Reports one response of ``/v1/responses``. With ``write`` it is sent as events; with ``keep`` it is stored before
-    the last event.
+    """Reports one response of ``/v1/responses``.
+
+    With ``write`` the response is sent as events; with ``keep`` it is stored before the last event.
     """
 
     def __init__(self, head: dict[str, Any], keep: Keep | None, asked: EngineCall, write: Write | None = None) -> None:

@@ -68,8 +68,9 @@ class TranscriptionResult:
         return "\n".join(f"{n}\n{block}" for n, block in enumerate(blocks, 1))
 
     def body(self, format: Format, granularities: tuple[Granularity, ...] = ()) -> dict[str, Any]:
-        """Return the transcript as JSON. It has segments unless other granularities are requested, and words if they
-        are requested.
+        """Return the transcript as JSON.
+
+        It has segments unless other granularities are requested, and words if they are requested.
         """
         if format == "json":
             return {"text": self.text, "usage": self.usage}

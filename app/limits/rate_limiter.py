@@ -139,7 +139,8 @@ class RateLimiter:
         return max(self._messages.owed_s(now_s), self.received.ahead_s(now_s))
 
     def goes_on(self, now_s: float) -> bool:
-        """Return whether the client has exceeded its message rate for PATIENCE_S. Excess bytes only slow the client
-        down.
+        """Return whether the client has exceeded its message rate for PATIENCE_S.
+
+        Excess bytes only slow the client down.
         """
         return self._slowed_s is not None and now_s - self._slowed_s > PATIENCE_S

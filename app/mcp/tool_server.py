@@ -244,8 +244,9 @@ def _object(arguments: str) -> dict[str, object]:
 
 
 def _json(tree: Any) -> bytes:
-    """Encode a part of an MCP server's response as JSON. Raises ToolServerError for a value such as a number beyond 64
-    bits.
+    """Encode a part of an MCP server's response as JSON.
+
+    Raises ToolServerError for values that can't be encoded, such as a number beyond 64 bits.
     """
     try:
         return orjson.dumps(tree)

@@ -110,8 +110,9 @@ def _copied(file: Expected, source: Path, target: Path, progress: Callable[[int]
 
 
 def _present(file: Expected, folder: Path, progress: Callable[[int], None]) -> str | None:
-    """Return the hash of a file that an unfinished pull has downloaded. None if it is missing or wrong; a wrong file is
-    deleted.
+    """Return the hash of a file that an unfinished pull has downloaded.
+
+    Returns None if the file is missing or wrong. A wrong file is deleted.
     """
     path = folder / file.path
     if not path.is_file():

@@ -19,8 +19,8 @@ How = Literal["goodbye", "cut", "gone"]
 
 
 class Disconnect(Exception):
-    """Ends the connection: closes it with ``code``, aborts it if the client reads nothing, or releases it if the client
-    has left.
+    """Ends the connection: closes it with ``code``, aborts it if the client reads nothing, or releases it if it has
+    left.
     """
 
     def __init__(self, code: int = 1000, reason: str = "the client disconnected", how: How = "gone") -> None:

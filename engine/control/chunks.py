@@ -61,8 +61,9 @@ class Chunks:
         self.preemptible = False
 
     def speculative(self) -> None:
-        """Record that the answer is held back, because the user may go on speaking. Requests with a waiting listener
-        come first.
+        """Record that the answer is held back, because the user may go on speaking.
+
+        Requests with a waiting listener come first.
         """
         self._report("held")
 

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.aio.task_group import CycleFreeTaskGroup
 from engine.chunk import Chunk
@@ -58,8 +59,9 @@ class Orchestrator:
                 chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
-        """Run a request from its checks to its end, as its root task. In every case it ends the client's stream
-        once.
+        """Run a request from its checks to its end, as its root task.
+
+        However the request ends, the client's stream ends once.
         """
         pools: list[Pool] = []
         try:
@@ -68,6 +70,7 @@ class Orchestrator:
                 _check_numbers(chunks.request)
                 _check_seconds(chunks.request)
                 self._check_guidance(chunks.request.sampling.guidance)
+                chunks.request = self._with_voice(chunks.request)
                 route = self._pipeline.route(chunks.request)
                 pools += [self.pools[place] for place in route.stages]
                 if not pools:
@@ -86,6 +89,11 @@ class Orchestrator:
             pass  # aborted. Nobody reads this task's result, and a stored exception would keep the request alive
         finally:
             chunks.stream.close()
+
+    def _with_voice(self, request: Request) -> Request:
+        """Return the request with the default voice by its id, so that all stages use the same one."""
+        voices = self._pipeline.model.voice_ids
+        return request if request.voice is not None or not voices else replace(request, voice=voices[0])
 
     def _check_guidance(self, guidance: float) -> None:
         if guidance != 1 and not any(pool.info.group == "guided" for pool in self.pools):

@@ -115,8 +115,9 @@ class RemoteWorker:
         self.hung = False
         """Whether the server fenced the worker off because it was silent or stuck."""
         self.crashed: Callable[[], Awaitable[bool]] = _unknown
-        """Returns, once the worker is gone, whether its process crashed. False if it was killed from outside, or if
-        unknown.
+        """Returns, once the worker is gone, whether its process crashed.
+
+        False if the process was killed from outside, or if that is unknown.
         """
         self.retired = False
         self.behind_s = 0.0
@@ -132,9 +133,7 @@ class RemoteWorker:
 
     @property
     def trying(self) -> frozenset[str]:
-        """The ids of requests for which the worker did something for the first time, according to its last Trying
-        message.
-        """
+        """The requests for which the worker did something for the first time, by its last Trying message."""
         return frozenset(run.rpartition("/")[0] for run in self._trying)
 
     @property

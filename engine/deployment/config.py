@@ -33,9 +33,7 @@ class WorkerSpec:
     devices: tuple[str | int, ...] = ("cpu",)
     """The devices of its replicas, in turn: ``cpu``, the numbers of GPUs, or ``mps`` (Apple's)."""
     replicas: int = 1
-    """The number of processes that host these stages. 0: such workers join from other machines (needs
-    ``cluster.listen``).
-    """
+    """The number of processes that host these stages. 0: they join from other machines (needs ``cluster.listen``)."""
     max_batch: int = 16
     """Maximum requests per step, and per replica."""
     threads: int = 1
@@ -87,8 +85,9 @@ class StageSpec(ModelSpec):
     max_batch: int | None = None
     """Maximum requests per step, and per replica. None: the worker's ``max_batch``, or fewer where memory is short."""
     from_: str | None = None
-    """The stage whose output this stage reads. None: the nearest stage before it that feeds a kind of chunk it
-    takes.
+    """The stage whose output this stage reads.
+
+    None: the nearest stage before it that feeds a kind of chunk it takes.
     """
     models: tuple[ModelSpec, ...] = ()
     """The models of a chain (``use: llm.chain``), in the order in which a request is offered to them: see "Chains"."""

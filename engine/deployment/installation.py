@@ -86,9 +86,7 @@ def _has_pip() -> bool:
 
 
 def _requirements(extra: str) -> Iterator[str]:
-    """Yield the requirements of an extra of the installed distribution, including the requirements of the extra's own
-    extras.
-    """
+    """Yield the requirements of an extra of the installed distribution, including those of its own extras."""
     for line in _all_requirements():
         found = _REQUIREMENT.fullmatch(line)
         if found is None or found["extra"] != extra:

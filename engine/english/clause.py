@@ -1,6 +1,4 @@
-"""Converts a clause of written English to the words of a voice's lexicon, with numbers, signs and abbreviations spelled
-out.
-"""
+"""Converts a clause of written English to the words of a voice's lexicon, spelling out numbers and abbreviations."""
 
 from __future__ import annotations
 

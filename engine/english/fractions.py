@@ -1,5 +1,6 @@
-"""Spells characters that are a fraction or an exponent (½, ²). Unicode normalization would turn them into plain
-digits.
+"""Spells characters that are a fraction or an exponent (½, ²).
+
+Unicode normalization would turn them into plain digits.
 """
 
 from __future__ import annotations

@@ -86,8 +86,9 @@ def year(digits: str) -> str:
 
 
 def money(word: str, magnitude: str = "") -> str:
-    """Spell an amount: $3.50 -> three dollars and fifty cents. A ``magnitude`` ("million") comes before the
-    currency.
+    """Spell an amount: $3.50 -> three dollars and fifty cents.
+
+    A ``magnitude`` ("million") comes before the currency.
     """
     match = re.search(rf"([$€£¥₹])({NUMBER})", word)
     assert match, word

@@ -1,6 +1,4 @@
-"""Spells words that match a pattern: times, dates, amounts, quantities, fractions, ranges, versions, telephone
-numbers.
-"""
+"""Spells words that match a pattern: times, dates, amounts, quantities, fractions, ranges, versions, numbers."""
 
 from __future__ import annotations
 

@@ -43,8 +43,9 @@ NOTHING = Said("", ())
 
 
 class Speller:
-    """The speller of one text: feed its pieces, and flush once at the end. The cuts between pieces do not affect the
-    output.
+    """The speller of one text: feed its pieces, and flush once at the end.
+
+    The cuts between pieces do not affect the output.
     """
 
     def __init__(self) -> None:

@@ -65,9 +65,9 @@ class ActiveResponses:
 
     @property
     def occupied(self) -> bool:
-        """Whether a response other than the lines is active or queued."""
+        """Whether a response is active or queued, apart from the lines and from written out-of-band responses."""
         queued = self._queued is not None and not self._queued.done()
-        return self.busy or queued or bool(self.out_of_band)
+        return self.busy or queued or any(task.response.options.speaks for task in self.out_of_band)
 
     @property
     def busy(self) -> bool:
@@ -81,7 +81,8 @@ class ActiveResponses:
 
     def begin(self, task: ResponseTask, kept: bool = True) -> None:
         """Announce and run a response. Raises Refusal if another one speaks and both voices would be mixed."""
-        self._stop_lines("client_cancelled")
+        if kept or task.response.options.speaks:
+            self._stop_lines("client_cancelled")
         if self._speaking(task.response.options) is not None:
             self._refuse_second_voice(task)
         asked = kept and self._asked

@@ -32,7 +32,7 @@ class LineSource:
     def __init__(self, engine: EnginePort, changed: Callable[[], None]) -> None:
         self._engine = engine
         self._changed = changed
-        self._lines = asyncio.Queue[str | None]()  # at most one line and the end: ``busy`` delays the next line
+        self._lines = asyncio.Queue[str | None](2)  # one line and the end, since ``busy`` delays the next line
         self.busy = False
         """Whether a line is being produced."""
 

@@ -92,6 +92,10 @@ class PendingCalls:
         for id in ids:
             self._unspoken.pop(id, None)
 
+    def keep_results(self) -> None:
+        """Leave all results in the conversation without speaking about them, because no answer can be made."""
+        self._unspoken.clear()
+
     def hush(self) -> None:
         """End the lines about the pending calls, because the client wants silence."""
         for call in self._calls.values():

@@ -207,8 +207,9 @@ class ResponseTask:
             self._news.set()
 
     def rewind(self, since_s: float) -> bool:
-        """Send again the audio that a disconnected client did not hear, from the time ``since_s`` on. Returns whether
-        there is any.
+        """Send again the audio that a disconnected client did not hear, from the time ``since_s`` on.
+
+        Returns whether there is any.
         """
         profile = self.response.profile
         if self.response.closed and self.response.view.outcome in ("cancelled", "failed"):

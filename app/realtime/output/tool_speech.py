@@ -44,17 +44,13 @@ class ToolSpeech:
     def follow(self) -> None:
         """Follow the pending calls from now on, if there are any."""
         self._active.changed.set()
-        if self._calls.busy and self._following is None:
+        if self._calls.busy and (self._following is None or self._following.done()):
             self._following = self._runner.tasks.create_task(self._follow(), name="tool_speech")
-            self._following.add_done_callback(self._followed)
 
     def leave(self) -> None:
         """Stop when the client has left."""
         if self._following is not None:
             self._following.cancel()
-
-    def _followed(self, task: asyncio.Task[None]) -> None:
-        self._following = None
 
     async def _follow(self) -> None:
         changed = self._active.changed
@@ -103,6 +99,7 @@ class ToolSpeech:
         try:
             self._active.answer_soon(asked=False)
         except Refusal as refusal:
+            self._calls.keep_results()
             self._emit(server_events.ErrorEvent(refusal, None))
 
     def _end_lines(self) -> None:

@@ -47,8 +47,9 @@ class OutputEncoder:
         return self.push_pcm((np.clip(wave, -1, 1) * 32767).astype(np.int16))
 
     def push_pcm(self, pcm: Pcm) -> bytes:
-        """Resample int16 [samples] from SPEAKER_RATE_HZ and encode them. At the end, ``flush`` returns the last 1
-        ms.
+        """Resample int16 [samples] from SPEAKER_RATE_HZ and encode them.
+
+        At the end, ``flush`` returns the last 1 ms.
         """
         return self._encode(self._resampler.push(pcm))
 

@@ -59,7 +59,7 @@ class AudioSocketStream:
     way_s = 0.02
     """One frame of the exchange: the delay can't be measured, since nothing comes back."""
 
-    made_up_s = 0.0
+    made_up_s = None
 
     def __init__(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loop_time: LoopTimeBudget

@@ -36,8 +36,9 @@ _COUNT = re.compile(r"[0-9a-f]{8}", re.IGNORECASE)
 
 
 class Digest:
-    """SIP digest authentication: challenges callers, and checks that they know the account. ``now`` returns monotonic
-    seconds.
+    """SIP digest authentication: challenges callers, and checks that they know the account.
+
+    ``now`` returns monotonic seconds.
     """
 
     def __init__(self, user: str, password: str, now: Callable[[], float] = time.monotonic) -> None:

@@ -50,9 +50,7 @@ def stolen_s(file: Path = Path("/proc/stat")) -> float:
 
 
 async def crashed(process: asyncio.subprocess.Process) -> bool:
-    """Return whether an ended process crashed, for example with a segmentation fault, and was not killed from
-    outside.
-    """
+    """Return whether an ended process crashed (for example, a segmentation fault) and was not killed from outside."""
     try:
         async with asyncio.timeout(REAPED_S):
             return await process.wait() not in (0, -signal.SIGKILL, -signal.SIGTERM)
@@ -61,8 +59,9 @@ async def crashed(process: asyncio.subprocess.Process) -> bool:
 
 
 class LocalLauncher:
-    """A launcher of local worker processes. A worker ends when its socket closes, so a killed server leaves no process
-    behind.
+    """A launcher of local worker processes.
+
+    A worker ends when its socket closes, so a killed server leaves no process behind.
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:

@@ -112,8 +112,9 @@ def down_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """Compute OUTPUTS outputs for one block of an expert's assignments, scale each by its share, and store it in the
-    original order.
+    """Compute OUTPUTS outputs for one block of an expert's assignments.
+
+    Each output is scaled by its assignment's share and stored in the original order.
     """
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)

@@ -250,8 +250,9 @@ class Run:
                     self._finish(other, req, now_s)
 
     def _mark(self, req: StageRequest) -> None:
-        """Collect the timeline events of a request in its role (main or a companion). They are sent with the next
-        message.
+        """Collect the timeline events of a request in its role (main or a companion).
+
+        The events are sent with the next message.
         """
         self._marks |= {req.mark(word): at_s for word, at_s in req.marks.items()}
 

@@ -193,8 +193,9 @@ class Worker:
                 pass
 
     def _prepare(self, message: messages.Prepare) -> None:
-        """Start to prepare a stage for a coming request. Does nothing if it is not hosted here, is unavailable, or
-        cannot prepare.
+        """Start to prepare a stage for a coming request.
+
+        Does nothing if the stage is not hosted here, is unavailable, or cannot prepare.
         """
         assert self._group is not None
         stage, request = self.stages.get(message.stage), message.request

@@ -72,7 +72,7 @@ def slot_states(part: Any) -> list[Tensor]:
 
 
 class CausalConv:
-    """Streaming causal convolution: stores each slot's last columns (time steps), and returns one column per input
+    """Streaming causal convolution: stores each slot's last columns (time steps), and has one output per input
     column.
     """
 

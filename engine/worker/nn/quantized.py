@@ -31,8 +31,9 @@ class QuantizedWeight:
     """A matrix [out, in], or several [..., out, in], with values (number - zero point) · scale."""
 
     numbers: Tensor
-    """[..., out, in · bits / 8]. uint8 holds unsigned integers (4-bit ones in pairs, low half first); int8 and floats
-    hold the numbers themselves.
+    """[..., out, in · bits / 8]. int8 and floats are the numbers themselves; uint8 holds unsigned integers.
+
+    4-bit integers are stored in pairs, low half first.
     """
     scales: Tensor
     """[..., out, groups]. A group is a run of consecutive inputs, unless ``groups`` is set."""

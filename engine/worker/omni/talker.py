@@ -57,8 +57,9 @@ class OmniTalker(stage.TalkerStage[Net]):
     top_p: ClassVar[float]
     """The default, for a checkpoint whose generation_config.json has no value."""
     prompt_class: ClassVar[type[Any]]
-    """A message with rows of the prompt: ``at`` is the index of the first row, with ``names`` [rows] and ``positions``
-    [3, rows].
+    """A message with rows of the prompt, with ``names`` [rows] and ``positions`` [3, rows].
+
+    ``at`` is the index of the first row.
     """
     lead_class: ClassVar[type[Any]]
     """A message that ends the prompt. The talker's own turn begins at its ``position``."""

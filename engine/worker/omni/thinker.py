@@ -109,8 +109,9 @@ class OmniThinker:
         req.state = ThinkerState(request.max_text_tokens, params, TextPieces(self.chat), kept=self._kept(req))
 
     def _kept(self, req: StageRequest) -> deque[int]:
-        """Return the tokens of an answer that a lost replica began. The thinker writes them again, and then
-        continues.
+        """Return the tokens of an answer that a lost replica began.
+
+        The thinker writes them again, and then continues.
         """
         ids = [id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids]
         call = req.checkpoint
@@ -208,9 +209,7 @@ class OmniThinker:
         return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """Encode the media of several prompts at once if there is a GPU, where a batch costs little more than one
-        prompt.
-        """
+        """Encode the media of several prompts at once on a GPU, where a batch costs little more than one prompt."""
         if self.source.device.type == "cpu":
             return {}
         sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
@@ -325,8 +324,9 @@ class OmniThinker:
         return chunks
 
     def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
-        """Process the hidden row of an answer's token that has entered the cache. Subclasses may pass it to the
-        talker.
+        """Process the hidden row of an answer's token that has entered the cache.
+
+        Subclasses may pass it to the talker.
         """
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:

@@ -47,8 +47,9 @@ class ThinkerNet:
         self.prefills.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Compute rows of prompts (see ``Decoder.append``). Return the hidden rows of the last layer and of layer
-        ``tap``.
+        """Compute rows of prompts (see ``Decoder.append``).
+
+        Return the hidden rows of the last layer and of layer ``tap``.
         """
         return self.prefills(batch, added)
 

@@ -161,8 +161,9 @@ class TalkerStage(Generic[Net]):
         return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], params, steps))
 
     def _replay(self, beginning: Speakers, going: Speakers, batch: Batch) -> Results:
-        """Compute the same as ``_compute`` with captured graphs, which take one row per speaker, also for an answer's
-        first frame.
+        """Do the same as ``_compute`` with captured graphs.
+
+        They take one row per speaker, also for an answer's first frame.
         """
         if beginning:
             self.net.lead([req.slot for req in self._begin(beginning, batch, last=False)])

@@ -21,6 +21,7 @@ from engine.core import AudioPart, ImagePart, Message, TextPart, ToolCallPart, T
 from engine.errors import RequestError, WeightsError
 from engine.worker.llm.checkpoint import template_in
 from engine.worker.text.chat_template import Template
+from engine.worker.text.template_check import check_template
 from engine.worker.text.tokenizer import plain_of, read_tokenizer, role_tokens
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
@@ -52,6 +53,7 @@ class Chat:
         self.tokenizer = tokenizer_of(folder)
         if not (text := template_in(folder)):
             raise WeightsError(f"{folder}: has no chat template")
+        check_template(text, folder)
         try:
             self._template = Template(text, role_tokens(folder))
         except ValueError as error:

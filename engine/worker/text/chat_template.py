@@ -35,7 +35,12 @@ class Template:
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None) -> str:
         """Render a conversation as text, up to the start of the assistant's answer. Raises TemplateError."""
         given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": True}
-        return self._template.render(self._names | given)
+        try:
+            return self._template.render(self._names | given)
+        except TemplateError:
+            raise
+        except Exception as error:  # operators and functions in a template raise Python's own errors
+            raise TemplateError(f"{type(error).__name__}: {error}") from error
 
 
 def _environment() -> jinja2.Environment:

@@ -297,7 +297,7 @@ def _lexicons(folder: Path, chosen: str) -> tuple[Path, ...]:
 
 
 def _rules(folder: Path, chosen: str) -> tuple[Path, ...]:
-    """Return the number rules of the voice's language, leaving out those of other languages."""
+    """Return the number rules of the voice's language, without the rules of other languages."""
     found = sorted([*folder.glob("*.fst"), *folder.glob("*.far")])
     suffixes = {path: path.stem.rpartition("-")[2] for path in found}
     return tuple(path for path in found if suffixes[path] not in LANGUAGES.values() or suffixes[path] == _base(chosen))

@@ -220,6 +220,12 @@ class Chance:
         self.asked += 1
         await self.talk.typed(text)
 
+    async def speech(self) -> None:
+        """The user speaks, and a tool may return meanwhile."""
+        await self.talk.hear(tone(0.3))
+        if self.servers.open and self.draw.random() < 0.5:
+            self.servers.returns(f"meanwhile {self.draw.random()}")
+
     async def happen(self) -> None:
         talk, servers, draw = self.talk, self.servers, self.draw
         match draw.randrange(8):
@@ -231,10 +237,10 @@ class Chance:
                 await talk.say("response.cancel")
             case 4:  # a turn
                 self.asked += 1
-                await talk.hear(tone(0.3))
+                await self.speech()
                 await talk.hear(silence(0.7))
             case 5:  # a noise that the client drops
-                await talk.hear(tone(0.3))
+                await self.speech()
                 await talk.say("input_audio_buffer.clear")
             case 6:
                 await self.typed(draw.choice(["hi", "fail"]))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.chunk import Audio, Chunk, Text, Usage, kinds
-from engine.core import IN_WRITING, Sampling
+from engine.core import IN_WRITING, Facets, Sampling, Voice
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.ipc import messages
 from engine.worker.stage_request import StageRequest
@@ -59,6 +59,22 @@ async def settled(rig: Rig) -> None:
     await until(lambda: rig.idle)
     for worker in rig.workers:
         assert worker.free == {name: stage.info.slots for name, stage in worker.stages.items()}
+
+
+async def test_a_request_without_a_voice_names_the_first_one_to_all_stages() -> None:
+    """Otherwise a codec's decoder could have another default than the stage before it."""
+    seen = list[str | None]()
+
+    def look(req: StageRequest) -> Result:
+        seen.append(req.request.voice)
+        return echo(req)
+
+    voices = Facets(voices=(Voice("slt", "Slt"), Voice("rms", "Rms")))
+    async with rigged([FakeStage("a", 0, look, emits=NOTHING, facets=voices), FakeStage("b", 1, look)]) as rig:
+        for voice in (None, "rms"):
+            seen.clear()
+            await read(rig, numbers(1), voice=voice)
+            assert set(seen) == {voice or "slt"}
 
 
 def inner(name: str, order: int, act: Any = echo) -> FakeStage:

@@ -16,6 +16,7 @@ from engine.core import Facets, StageInfo
 from engine.errors import EngineError
 from engine.worker.codec import Codec, Window, state_due
 from engine.worker.models.nano.inference import run
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.source import ExcitationSource
 from engine.worker.models.nano.voice import (
     BOOKS,
@@ -38,6 +39,7 @@ class Code2Wav:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, facets=Facets(frame_s=FRAME_S))
 
     def __init__(self, config: StageConfig) -> None:

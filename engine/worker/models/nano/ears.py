@@ -26,6 +26,7 @@ from engine.errors import EngineError, WeightsError
 from engine.worker.asr.speech_gate import loudness
 from engine.worker.asr.transcribing import ROW, pcm_of
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.speech_input import is_supported, why_unsupported
 from engine.worker.models.nano.utterance import MEAN_REACH, NanoUtterance
 from engine.worker.models.nano.voice import session
@@ -136,6 +137,7 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         return StageInfo(
             takes=kinds(Speech),
             emits=kinds(Transcript),

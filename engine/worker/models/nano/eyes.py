@@ -65,8 +65,9 @@ class Find:
 
 
 class Eyes:
-    """Recognizes the things and characters in pictures, by the finder and the reader. It takes a few milliseconds on
-    one thread.
+    """Recognizes the things and characters in pictures, by the finder and the reader.
+
+    A picture takes a few milliseconds on one thread.
     """
 
     def __init__(self, folder: Path, threads: int = 1) -> None:

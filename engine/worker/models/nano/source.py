@@ -15,7 +15,7 @@ HOP = SPEAKER_RATE_HZ // 100
 FFT = 1024
 BANDS = 64
 TRAINED_TOP_HZ = 8000.0
-"""Highest frequency of the network's training audio (16 kHz). Above it, it only predicts levels at TOPS_HZ."""
+"""Highest frequency of the network's training audio (16 kHz). Above it, the network only predicts levels at TOPS_HZ."""
 TOPS_HZ = (8500.0, 9500.0, 10500.0, 11500.0)
 
 

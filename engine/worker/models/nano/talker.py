@@ -20,6 +20,7 @@ from engine.english.speller import Said, Speller
 from engine.errors import EngineError, RequestError
 from engine.worker.codec import frames_of, state_due
 from engine.worker.models.nano.inference import run
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, default_voice, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
@@ -85,6 +86,7 @@ class Talker:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         default = default_voice(config)
         ids = sorted(VOICES, key=lambda id: id != default)
         return StageInfo(

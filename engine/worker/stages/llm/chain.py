@@ -49,7 +49,7 @@ class ChainOptions:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class Attempt:
     """One model's attempt to answer a request."""
 
     place: int
@@ -73,7 +73,7 @@ _END = object()
 
 
 class Chain(Streamed):
-    """The stage. Its items are pairs of a Turn and an item of that turn's model; ``req.state`` is the current Turn."""
+    """The stage. Its items are pairs of an Attempt and an item of its model; ``req.state`` is the current Attempt."""
 
     composes = True
 
@@ -141,24 +141,24 @@ class Chain(Streamed):
         failure: EngineError | None = None
         places = self._places(state)
         for place, successor in zip(places, [*places[1:], None], strict=True):
-            turn = req.state = Turn(place, self._request(req, place, state), successor is None, failure)
+            attempt = req.state = Attempt(place, self._request(req, place, state), successor is None, failure)
             try:
-                async with aclosing(self._items(turn, recorded)) as items:
+                async with aclosing(self._items(attempt, recorded)) as items:
                     async for item in items:
-                        yield turn, item
-                yield turn, _END
-                await turn.over.wait()
+                        yield attempt, item
+                yield attempt, _END
+                await attempt.over.wait()
             except (asyncio.CancelledError, ReplicaLost, Preempted):
                 raise
             except Exception as error:  # noqa: BLE001 - the next model answers, or the request ends with this error
-                turn.error = self._failed(turn, error)
-                if turn.answered or successor is None:
-                    raise turn.error from None
-            if turn.error is None:
+                attempt.error = self._failed(attempt, error)
+                if attempt.answered or successor is None:
+                    raise attempt.error from None
+            if attempt.error is None:
                 return
             if successor is not None:
-                self._note(turn, successor)
-            failure = failure if isinstance(turn.error, Declined) else turn.error
+                self._note(attempt, successor)
+            failure = failure if isinstance(attempt.error, Declined) else attempt.error
 
     def _places(self, state: Mapping[str, Any]) -> list[int]:
         """Return the models in the order in which to ask them. An answer that has begun is continued by its model."""
@@ -168,14 +168,14 @@ class Chain(Streamed):
             range(len(self._models)), lambda place: getattr(self._models[place], "unavailable", "")
         )
 
-    async def _items(self, turn: Turn, recorded: RecordedInputs) -> AsyncGenerator[Any]:
+    async def _items(self, attempt: Attempt, recorded: RecordedInputs) -> AsyncGenerator[Any]:
         """Yield a model's items, until it passes the request on."""
-        model = self._models[turn.place]
-        model.open(turn.req)
-        async with aclosing(model.adapt(turn.req, recorded.again())) as items:
+        model = self._models[attempt.place]
+        model.open(attempt.req)
+        async with aclosing(model.adapt(attempt.req, recorded.again())) as items:
             async for item in items:
                 yield item
-                if turn.error is not None:
+                if attempt.error is not None:
                     return
 
     def _request(self, req: StageRequest, place: int, state: Mapping[str, Any]) -> StageRequest:
@@ -197,9 +197,9 @@ class Chain(Streamed):
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """Step each request at its current model; requests of the same model in one batch."""
-        turns = {req.slot: _feed(req) for req in reqs}
+        attempts = {req.slot: _feed(req) for req in reqs}
         results: dict[int, Sequence[Chunk] | EngineError] = {req.slot: [] for req in reqs}
-        ready = [req for req in reqs if (turn := turns[req.slot]) is not None and turn.req.ready]
+        ready = [req for req in reqs if (attempt := attempts[req.slot]) is not None and attempt.req.ready]
         by_model = sorted(ready, key=lambda req: req.state.place)
         for place, group in groupby(by_model, key=lambda req: req.state.place):
             batch = list(group)
@@ -220,47 +220,47 @@ class Chain(Streamed):
 
     def _given(self, req: StageRequest, given: Sequence[Chunk] | EngineError) -> Sequence[Chunk] | EngineError:
         """Return a model's output; nothing if the model passes the request on."""
-        turn: Turn = req.state
+        attempt: Attempt = req.state
         if isinstance(given, EngineError):
             if isinstance(given, ReplicaLost | Preempted):
                 return given
-            error = self._failed(turn, given)
-            if turn.answered or turn.last:
+            error = self._failed(attempt, given)
+            if attempt.answered or attempt.last:
                 return error
-            turn.error = error
-            turn.over.set()
+            attempt.error = error
+            attempt.over.set()
             return []
-        chunks = [_checkpoint(turn, chunk) if isinstance(chunk, Checkpoint) else chunk for chunk in given]
-        if chunks and not turn.answered:
-            turn.answered = True
-            self._failures.answered(turn.place)
-            req.stored = turn.req.stored
-            chunks.insert(0, _checkpoint(turn))
-        if turn.answered or turn.req.done:
-            turn.over.set()
-        return self._aloud(turn, chunks)
+        chunks = [_checkpoint(attempt, chunk) if isinstance(chunk, Checkpoint) else chunk for chunk in given]
+        if chunks and not attempt.answered:
+            attempt.answered = True
+            self._failures.answered(attempt.place)
+            req.stored = attempt.req.stored
+            chunks.insert(0, _checkpoint(attempt))
+        if attempt.answered or attempt.req.done:
+            attempt.over.set()
+        return self._aloud(attempt, chunks)
 
-    def _aloud(self, turn: Turn, chunks: Sequence[Chunk]) -> list[Chunk]:
+    def _aloud(self, attempt: Attempt, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Add VoiceText for a model that only feeds Text, if other models of the chain distinguish them."""
-        if self._models[turn.place].info.feeds == self.info.feeds:
+        if self._models[attempt.place].info.feeds == self.info.feeds:
             return list(chunks)
         spoken = [
             [chunk, VoiceText(chunk.text, chunk.start)] if isinstance(chunk, Text) else [chunk] for chunk in chunks
         ]
         return [chunk for some in spoken for chunk in some]
 
-    def _failed(self, turn: Turn, error: Exception) -> EngineError:
+    def _failed(self, attempt: Attempt, error: Exception) -> EngineError:
         """Remember that a model gave no whole answer. Returns the error for the client, if it ends the request."""
-        name = self._models[turn.place].info.name
-        known = error if isinstance(error, EngineError) else failed(name, turn.req.request.id, error)
-        self._failures.failed(turn.place, known)
-        return (turn.failure or known) if turn.last and isinstance(known, Declined) else known
+        name = self._models[attempt.place].info.name
+        known = error if isinstance(error, EngineError) else failed(name, attempt.req.request.id, error)
+        self._failures.failed(attempt.place, known)
+        return (attempt.failure or known) if attempt.last and isinstance(known, Declined) else known
 
-    def _note(self, turn: Turn, successor: int) -> None:
+    def _note(self, attempt: Attempt, successor: int) -> None:
         """Log why a model passes a request on: a failure as a warning, declining as debug information."""
-        level = logging.DEBUG if isinstance(turn.error, Declined) else logging.WARNING
-        name, next_name = (self._models[place].info.name for place in (turn.place, successor))
-        log.log(level, "request %s: %s passes it on to %s: %s", turn.req.request.id, name, next_name, turn.error)
+        level = logging.DEBUG if isinstance(attempt.error, Declined) else logging.WARNING
+        name, next_name = (self._models[place].info.name for place in (attempt.place, successor))
+        log.log(level, "request %s: %s passes it on to %s: %s", attempt.req.request.id, name, next_name, attempt.error)
 
 
 STAGE = Chain
@@ -280,38 +280,38 @@ def _check(config: StageConfig) -> ChainOptions:
     return options
 
 
-def _feed(req: StageRequest) -> Turn | None:
-    """Pass items on to the current model, as far as it has room. Items of earlier turns are dropped."""
-    turn: Turn | None = req.state
-    if turn is None or turn.error is not None:
+def _feed(req: StageRequest) -> Attempt | None:
+    """Pass items on to the current model, as far as it has room. Items of earlier attempts are dropped."""
+    attempt: Attempt | None = req.state
+    if attempt is None or attempt.error is not None:
         req.pending.clear()
         return None
-    inner = turn.req
+    inner = attempt.req
     while req.pending and len(inner.pending) < inner.info.max_pending:
         owner, item = req.pending.popleft()
-        if owner is not turn:
+        if owner is not attempt:
             continue
         inner.waits = False
         if item is _END:
             inner.ended = True
         else:
             inner.pending.append(item)
-    return turn
+    return attempt
 
 
 def _mirror(req: StageRequest) -> None:
     """Copy the model's needs to the chain's request, for the step loop."""
-    turn: Turn | None = req.state
-    if turn is None or turn.error is not None:
+    attempt: Attempt | None = req.state
+    if attempt is None or attempt.error is not None:
         req.needs_input = True
         return
-    inner = turn.req
+    inner = attempt.req
     req.done = inner.done
     req.cut = inner.cut
     req.waits = inner.waits
     req.needs_input = not inner.ready
 
 
-def _checkpoint(turn: Turn, own: Checkpoint | None = None) -> Checkpoint:
+def _checkpoint(attempt: Attempt, own: Checkpoint | None = None) -> Checkpoint:
     """Return a checkpoint that contains the answering model's index, and its own state if it has one."""
-    return Checkpoint({MODEL: turn.place, STATE: own.state if own else {}})
+    return Checkpoint({MODEL: attempt.place, STATE: own.state if own else {}})
