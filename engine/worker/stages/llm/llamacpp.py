@@ -24,7 +24,7 @@ from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import BATCH, Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import body_of
-from engine.worker.llm.options import LocalOptions, check, read_template
+from engine.worker.llm.options import LONGEST_SPOKEN_S, LocalOptions, check, read_template
 from engine.worker.llm.prompted_tools import parsed, prompted
 from engine.worker.llm.special_tokens import tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
@@ -75,7 +75,8 @@ class LlamaCppOptions(LocalOptions):
     repeat_penalty: float | None = None
     """The penalty for recently written tokens; 1: none. None: 1.1 for files below 1 GB, otherwise the model's own."""
     longest_spoken_s: float | None = None
-    """Seconds after which a spoken answer ends with its sentence. None: 20 for files below 1 GB, otherwise no limit."""
+    """Seconds of speech after which a spoken answer ends with its sentence. 0: no limit. None: 20 for files below 1 GB,
+    otherwise 90."""
     mmproj: str | None = None
     """The projector's file, for a model that sees or hears. In the model's folder it is found automatically."""
     threads: int = 0
@@ -193,7 +194,7 @@ def _conversation_bytes(weights: Path, options: LlamaCppOptions) -> int:
 def _sampling(header: Header, options: LlamaCppOptions) -> dict[str, float]:
     """Return a small model's sampling and maximum speech, unless its file or the configuration sets them."""
     if header.size >= SMALL_BYTES:
-        return {}
+        return {} if options.longest_spoken_s is not None else {"longest_spoken_s": LONGEST_SPOKEN_S}
     sampled = any(name.startswith("general.sampling.") for name in header.fields)
     needed = {"longest_spoken_s": SMALL_SPOKEN_S, **({} if sampled else SMALL_SAMPLING)}
     return {name: value for name, value in needed.items() if getattr(options, name) is None}

@@ -139,6 +139,16 @@ class TestAnswers:
         monkeypatch.setattr(llamacpp, "SMALL_BYTES", 1000)
         assert drawn() == (None, None)
 
+    def test_spoken_answers_have_a_limit_unless_it_is_0(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        weights = model(saying("Yes."))
+        assert llamacpp.options_of(config(weights)).longest_spoken_s == 20
+        assert llamacpp.options_of(config(weights, longest_spoken_s=0)).longest_spoken_s == 0
+        monkeypatch.setattr(llamacpp, "SMALL_BYTES", 1000)
+        assert llamacpp.options_of(config(weights)).longest_spoken_s == 90
+        assert llamacpp.options_of(config(weights, longest_spoken_s=0)).longest_spoken_s == 0
+        with pytest.raises(ConfigError, match=r"longest_spoken_s: must be 0, or between 1 and 3600 \(got 0\.5\)"):
+            llamacpp.options_of(config(weights, longest_spoken_s=0.5))
+
     async def test_a_call_comes_in_pieces_then_whole(self, model: Make) -> None:
         async with thinking(model(saying(*CALL), template=TOOLS)) as stage:
             chunks = await read(stage, request(tools=(TIMER,)))
