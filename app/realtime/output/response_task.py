@@ -68,6 +68,10 @@ class ResponseListener(Protocol):
         """Receive the model's token counts of the prompt and the complete text."""
         ...
 
+    def on_complete(self, task: ResponseTask) -> None:
+        """Note that a response is complete. Its audio may still be playing."""
+        ...
+
 
 class ResponseTask:
     """A response with its engine request and its playout.
@@ -160,6 +164,8 @@ class ResponseTask:
         async with CycleFreeTaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
             failure = await self._pull(engine, listener)
+            if failure is None:
+                listener.on_complete(self)
         if failure is not None:
             raise failure
         if self._finish == "length":

@@ -173,6 +173,8 @@ class Extras(Struct, frozen=True):
     """Send ``parley.output_audio.alignment``: the position of the speech in the answer's text."""
     partials: bool = False
     """Send ``parley.input_audio_transcription.partial``: the user's words while they speak."""
+    summaries: bool = False
+    """Send ``parley.conversation.summarized`` when a summary replaces older turns in prompts."""
     resume: bool = False
     """Return a ``resume_token`` to resume the session with. It can't be disabled again."""
     tools: ToolOptions = ToolOptions()

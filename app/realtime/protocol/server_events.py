@@ -155,6 +155,15 @@ class ItemTruncatedEvent(Struct, frozen=True):
     played_text: str
 
 
+class SummarizedEvent(Struct, frozen=True):
+    """From now on, a summary stands in prompts for the items before ``first_item_id``. Clients request these events."""
+
+    first_item_id: str | None
+    summary: str
+    source: Literal["model", "extract"]
+    """``extract``: it has only sentences of the user."""
+
+
 class TranscriptionPartialEvent(Struct, frozen=True):
     """Interim transcript of an item; the next one may revise it unless it is ``final``."""
 
@@ -387,6 +396,7 @@ PlainEvent = (
     | TimeoutTriggeredEvent
     | AudioCommittedEvent
     | AudioClearedEvent
+    | SummarizedEvent
     | TranscriptionPartialEvent
     | TranscriptionDeltaEvent
     | ItemDeletedEvent
