@@ -38,6 +38,8 @@ SERVER_EVENTS: dict[str, TypeAdapter[Any]] = {
 PLACE = {"response_id", "item_id", "output_index", "content_index"}
 OURS: dict[str, set[str]] = {
     "parley.output_audio.alignment": {*PLACE, "marks"},
+    "parley.output_audio.paused": set(),
+    "parley.output_audio.resumed": set(),
     "parley.input_audio_transcription.partial": {"item_id", "transcript", "final"},
 }
 """The fields of the events that are ours, and told to whoever asked for them."""

@@ -22,6 +22,7 @@ import { Tools } from "../../web/src/tools";
 
 import "./captions.test";
 import "./lost_line.test";
+import "./playback.test";
 import "./voice.test";
 
 const TO_HZ = 24_000;

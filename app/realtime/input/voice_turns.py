@@ -50,6 +50,7 @@ class VoiceTurns:
         self._speculation = speculation
         self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
         self._plays_to = 0.0  # the position up to which the listener hears a response
+        self._paused_at: int | None = None  # the position since which playback is paused
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
@@ -123,7 +124,20 @@ class VoiceTurns:
     def playback_stopped(self) -> None:
         """The samples that were not played yet will not be heard."""
         self._plays_to = 0.0
+        self._paused_at = None
         self._detector.stopped()
+
+    def playback_paused(self) -> None:
+        """The listener hears nothing until ``playback_resumed``, and then the samples that were not played yet."""
+        self._paused_at = self._turn.recent.position
+        self._detector.paused()
+
+    def playback_resumed(self) -> None:
+        """The listener hears the samples that were not played yet from now on."""
+        if self._paused_at is not None:
+            self._plays_to += self._turn.recent.position - self._paused_at
+            self._paused_at = None
+            self._detector.resumed()
 
     def response_started(self) -> None:
         """A response is under way: the user's silence does not count as idle time."""
@@ -173,7 +187,7 @@ class VoiceTurns:
     @property
     def _answer_plays(self) -> bool:
         """Whether the listener hears a response."""
-        return self._turn.recent.position < self._plays_to
+        return self._paused_at is not None or self._turn.recent.position < self._plays_to
 
     @property
     def _hold_ms(self) -> int:
