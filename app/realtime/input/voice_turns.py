@@ -29,6 +29,7 @@ from app.realtime.input.wait_tuner import WaitTuner
 from app.realtime.ports import EndOfTurnModel, EndpointingContext
 from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
+from app.realtime.speech_hints import spoken_languages
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.audio.resampler import Resampler
 from engine.core import Pcm, Wave
@@ -66,6 +67,7 @@ class VoiceTurns:
 
     def configure(self, options: SessionOptions) -> None:
         self._options = options
+        self._languages = spoken_languages(options, self._context.engine.model)
         if (model := self._model) is not None:
             self._context.inference.warm_up(model)
         self._set_target()
@@ -214,6 +216,7 @@ class VoiceTurns:
             heard=said.confident is not None,
             sound=sound,
             sound_due=sound_due,
+            languages=self._languages,
         )
 
     def _follow_pause(self) -> None:
