@@ -59,7 +59,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version of Parley.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Options that precede a command."""
 
 
 @cli.command()
@@ -80,6 +80,7 @@ def serve(
     https_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="The certificate's private key, if it is in another file.")
     ] = None,
+    qr: Annotated[bool, typer.Option("--qr", help="Print the page's address as a QR code for a phone.")] = False,
     weights: flags.Weights = None,
     ears: flags.Ears = None,
     thinker: flags.Thinker = None,
@@ -97,7 +98,7 @@ def serve(
 
     Use a GGUF file: `parley serve --thinker gguf:model.gguf`
 
-    Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto`
+    Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto --qr`
     """
     from app.commands.serve import run_server
     from app.commands.starter import starter_or_nano
@@ -112,7 +113,7 @@ def serve(
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec, options=part_options(spec, parts))
+        run_server(spec, options=part_options(spec, parts), qr=qr)
 
 
 @cli.command()
@@ -175,7 +176,7 @@ def ask(
 ) -> None:
     """Ask one question: pictures, a recording and text in one message.
 
-    The answer's text goes to standard output, its audio to -o or the loudspeaker.
+    The answer's text goes to standard output. Its audio goes to the file of -o, or without -o to the loudspeaker.
 
     Example: `parley ask --text "What is two plus three?" -o answer.wav`
     """

@@ -10,7 +10,7 @@ import re
 import secrets
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
-"""Valid server names. They need no escaping in URLs and headers, and contain no ``_``."""
+"""Valid server names. Such a name needs no escaping in URLs and headers, and contains no ``_``."""
 
 _NAMED = re.compile(rf"[a-z]+_({NAME.pattern})_[0-9a-f]+")
 

@@ -36,6 +36,7 @@ from app.http.live_sessions import live_routes
 from app.http.models import models
 from app.http.names import HEADERS
 from app.http.pages import add_pages, page_paths
+from app.http.phone import phone
 from app.http.responses import responses
 from app.http.speech import speech
 from app.http.telephone import telephone_routes
@@ -69,7 +70,7 @@ from engine.errors import without_places
 
 VERSION = version(DISTRIBUTION)
 
-ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, admin)
+ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, phone, admin)
 """Functions that create the routes of a service."""
 
 Extend = Callable[[FastAPI, Service], None]
@@ -279,7 +280,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
 
 def _add_realtime(app: FastAPI, service: Service, open_calls: OpenCalls) -> None:
-    """Add the WebSockets of sessions, and of additional listeners on calls."""
+    """Add the WebSocket routes for sessions, and for sideband connections to active calls."""
     sessions = ResumableSessions(service.settings.name)
 
     @app.websocket("/v1/realtime")

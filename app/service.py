@@ -220,9 +220,9 @@ class Service:
     def context(
         self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
     ) -> SessionContext:
-        """Return the context of one session: the parts that all sessions share, and its own memory account.
+        """Create the context of one session: the parts that all sessions share, and a memory account for ``caller``.
 
-        Raises Closed unless the engine can answer. The flags say which other states are accepted.
+        Raises Closed unless the engine is ready. The flags accept a server that drains, or whose engine is unavailable.
         """
         state, engine = self.engine_host.state, self.engine_host.engine
         accepted = {"ready": True, "draining": while_draining, "unavailable": while_unavailable}

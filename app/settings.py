@@ -332,7 +332,10 @@ def _check_telephone(settings: Settings) -> None:
 def _check_mcp(settings: Settings) -> None:
     for i, one in enumerate(settings.mcp):
         if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s#]*)?", one.url):
-            raise ConfigError(f"server.mcp[{i}].url: must be a URL like https://docs.example.org/mcp")
+            raise ConfigError(
+                f"server.mcp[{i}].url: must be an http or https URL without user name or fragment, "
+                "like https://docs.example.org/mcp"
+            )
         if not 0 < one.timeout_s < math.inf:
             raise ConfigError(f"server.mcp[{i}].timeout_s: must be a positive, finite number")
     if settings.mcp and find_spec("mcp") is None:

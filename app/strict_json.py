@@ -48,7 +48,7 @@ def decode(text: str | bytes) -> Any:
 
 
 def _check_values(data: str | bytes) -> None:
-    """Raise BadJson if there may be too many values: each but the first follows a bracket, brace or comma.
+    """Raise BadJson if there may be too many values, estimated by the number of brackets, braces and commas.
 
     Characters within strings count too: no model's context could hold a text with as many of them.
     """

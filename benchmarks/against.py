@@ -260,32 +260,24 @@ def _point(count: int, pairs: Sequence[Pair], came_s: Sequence[float] = ()) -> P
 
 def _crowd(point: Point, rounds: int, asked: int) -> list[Figure]:
     """Return P3: the p95 of first audio relative to the ideal (all as one batch), and relative to its p95."""
-    note = f"{rounds} rounds, p95 {point.p95_s * 1e3:.1f} ms; the ideal chain takes {point.ideal_s * 1e3:.1f} ms"
-    alike = f"p50 {point.p50_s * 1e3:.1f} ms; the ideal's p95 is {point.ideal_p95_s * 1e3:.1f} ms"
-    came = f"{asked} came, p95 {point.open_p95_s * 1e3:.0f} ms"
-    return [
-        Figure(
-            name=f"first audio of {point.count} at once over the ideal",
-            value=point.p95_s / point.ideal_s,
-            unit="",
-            bar=1.25,
-            note=note,
+    rows = (
+        (
+            f"first audio of {point.count} at once over the ideal",
+            point.p95_s / point.ideal_s,
+            f"{rounds} rounds, p95 {point.p95_s * 1e3:.1f} ms; the ideal chain takes {point.ideal_s * 1e3:.1f} ms",
         ),
-        Figure(
-            name=f"{point.count} at once over the ideal's p95",
-            value=point.p95_s / point.ideal_p95_s,
-            unit="",
-            bar=1.25,
-            note=alike,
+        (
+            f"{point.count} at once over the ideal's p95",
+            point.p95_s / point.ideal_p95_s,
+            f"p50 {point.p50_s * 1e3:.1f} ms; the ideal's p95 is {point.ideal_p95_s * 1e3:.1f} ms",
         ),
-        Figure(
-            name=f"{point.count} listening on average (Poisson) over it",
-            value=point.open_p95_s / point.ideal_s,
-            unit="",
-            bar=1.25,
-            note=came,
+        (
+            f"{point.count} listening on average (Poisson) over it",
+            point.open_p95_s / point.ideal_s,
+            f"{asked} came, p95 {point.open_p95_s * 1e3:.0f} ms",
         ),
-    ]
+    )
+    return [Figure(name=name, value=value, unit="", bar=1.25, note=note) for name, value, note in rows]
 
 
 def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:

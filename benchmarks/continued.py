@@ -33,7 +33,7 @@ from string import ascii_lowercase
 
 import torch
 
-from benchmarks.fleet import said
+from benchmarks import program
 from engine import Engine, EngineError, Message, Request, Sampling, TextPart, parse_config
 from engine.chunk import Text, ToolCall, Usage
 from engine.core import ToolDefinition
@@ -318,10 +318,10 @@ def verdict(found: dict[str, tuple[list[Heard], Judged]]) -> int:
     for name in ("killed", "forgetful"):
         result = found[name][1]
         print(*result.broken[:5], sep="\n")
-        kept = said(f"{name}: broken answers", len(result.broken), "<=", 0, "")
+        kept = program.check_bar(f"{name}: broken answers", len(result.broken), "<=", 0, "")
         chance = by_chance(result.rare, result.tokens, rare, tokens)
-        kept = said(f"{name}: chance of so many rare tokens", chance, ">=", 0.05, "") and kept
-        good.append(kept if name == "killed" else said("control: it misses a bar", not kept, ">=", 1, ""))
+        kept = program.check_bar(f"{name}: chance of so many rare tokens", chance, ">=", 0.05, "") and kept
+        good.append(kept if name == "killed" else program.check_bar("control: it misses a bar", not kept, ">=", 1, ""))
     same = {one.id: one.ids for one in found["calm0"][0]}
     again = [one.ids == same.get(one.id) for one in found["calm1"][0]]
     print(f"of the answers of two runs without a kill {sum(again)} of {len(again)} are the same: this is bfloat16")

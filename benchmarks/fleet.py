@@ -13,7 +13,6 @@ process     how much a separate worker process adds to the time to first audio
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
@@ -26,6 +25,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from app.client.player import Player
+from benchmarks import program
 from engine import Engine, EngineSpec, Request, WorkerSpec
 from engine.chunk import Audio
 from engine.control.replica import RemoteWorker
@@ -110,14 +110,16 @@ async def sessions(quick: bool) -> bool:
     ratio = statistics.median(twos) / statistics.median(ones)
     ideal = int(FRAME_S / REQUEST_S)
     print(f"sessions without underrun: 1 talker {ones}, 2 talkers {twos} (a replica's own limit: {ideal} each)")
-    return said("ratio of sessions, 2 talkers to 1", ratio, ">=", 1.8, "")
+    return program.check_bar("ratio of sessions, 2 talkers to 1", ratio, ">=", 1.8, "")
 
 
 async def spread(quick: bool) -> bool:
     async with Engine(fleet(2, request_s=0.0, balance="round_robin")) as engine:
         counts = counted(engine)
         await asyncio.gather(*(listen(engine, f"rr-{i}", 2) for i in range(24)))
-    even = said(f"round_robin, {dict(counts)}: difference", max(counts.values()) - min(counts.values()), "<=", 1, "")
+    even = program.check_bar(
+        f"round_robin, {dict(counts)}: difference", max(counts.values()) - min(counts.values()), "<=", 1, ""
+    )
     return await least_queue(4 if quick else 12) and even
 
 
@@ -131,7 +133,9 @@ async def least_queue(seconds: float) -> bool:
             counts.clear()
             await crowd(engine, seconds)
     share = 1 - counts[slow.id] / max(1, counts.total())
-    return said(f"least_queue, of {counts.total()} answers: share of the fast one", 100 * share, ">=", 80, "%")
+    return program.check_bar(
+        f"least_queue, of {counts.total()} answers: share of the fast one", 100 * share, ">=", 80, "%"
+    )
 
 
 async def crowd(engine: Engine, seconds: float) -> None:
@@ -187,7 +191,7 @@ async def process(quick: bool) -> bool:
     least = {name: statistics.quantiles(values, n=10)[0] for name, values in took.items()}
     print(f"time to first audio, the quickest tenth: {least['inline']:.2f} ms, in another {least['local']:.2f} ms")
     print(f"time to first audio, median: in process {medians['inline']:.2f} ms, in another {medians['local']:.2f} ms")
-    return said("what another process adds", medians["local"] - medians["inline"], "<=", 1.0, "ms")
+    return program.check_bar("what another process adds", medians["local"] - medians["inline"], "<=", 1.0, "ms")
 
 
 def remote(engine: Engine, name: str) -> RemoteWorker:
@@ -197,12 +201,6 @@ def remote(engine: Engine, name: str) -> RemoteWorker:
     return worker
 
 
-def said(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
-    good = value >= bar if sense == ">=" else value <= bar
-    print(f"{'ok  ' if good else 'MISS'} {name}: {value:.4g} {unit} (bar {sense} {bar:g})", flush=True)
-    return good
-
-
 BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
     "sessions": sessions,
     "spread": spread,
@@ -210,14 +208,5 @@ BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
 }
 
 
-async def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    results = [await BENCHES[name](arguments.quick) for name in arguments.names or BENCHES]
-    return int(not all(results))
-
-
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(asyncio.run(program.run_named(__doc__, BENCHES)))

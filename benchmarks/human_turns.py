@@ -29,7 +29,8 @@ from app.realtime.input.endpointing import SentenceEndOfTurn, prosody_fall
 from app.realtime.input.fused_end_of_turn import Fit, FusedEndOfTurn, Weights, features
 from app.realtime.input.smart_turn import SmartTurn
 from app.realtime.ports import EndOfTurnModel, EndpointingContext
-from engine import MIC_RATE_HZ, AudioPart, Engine, EngineSpec, Message, Request, StageSpec, Transcript
+from benchmarks.recognizers import ears_alone, transcript
+from engine import MIC_RATE_HZ, Engine
 from engine.core import Pcm
 from engine.deployment.model_catalog import model_of
 
@@ -95,8 +96,8 @@ def waits(left_out: Mapping[str, Fit]) -> dict[str, Wait]:
 def waited_ms(model: EndOfTurnModel, place: Place) -> float:
     """Return the silence that ends the turn, as what is known of it grows."""
     unheard = replace(place.moment, words="", heard=False)
-    deaf = replace(unheard, sound=None, sound_due=bool(model.window_s))
-    known = ((0, SOUND_MS, deaf), (SOUND_MS, WORDS_MS, unheard))
+    unprocessed = replace(unheard, sound=None, sound_due=bool(model.window_s))
+    known = ((0, SOUND_MS, unprocessed), (SOUND_MS, WORDS_MS, unheard))
     for since_ms, until_ms, moment in known:
         if (wait_ms := model.silence_ms(moment, "medium")) < until_ms:
             return max(since_ms, wait_ms)
@@ -212,15 +213,7 @@ def room(ms: int) -> Pcm:
 async def heard(clips: Sequence[Pcm], language: str, ears_at: Path | None) -> list[str]:
     """Transcribe recordings by Parley's own stage: Moonshine for English, Whisper base for other languages."""
     name = ENGLISH_EARS if language == "en" else OTHER_EARS
-    options = {} if language == "en" else {"languages": [language]}
     weights = name if ears_at is None else str(ears_at / name)
-    ears = StageSpec(use=model_of(name).use, name="ears", weights=weights, options=options)
-    found: list[str] = []
-    async with Engine(EngineSpec(stages=(ears, StageSpec(use="script.thinker")), launcher="inline")) as engine:
-        for n, pcm in enumerate(clips):
-            message = Message("user", (AudioPart(np.concatenate([room(300), pcm, room(150)])),))
-            request = Request(id=f"{n}", session="", messages=(message,), wants=frozenset({"transcript"}))
-            async with engine.open(request) as chunks:
-                finals = [chunk.text async for chunk in chunks if isinstance(chunk, Transcript) and chunk.final]
-            found.append(finals[-1])
-    return found
+    ears = ears_alone(model_of(name).use, weights, "" if language == "en" else language)
+    async with Engine(ears) as engine:
+        return [await transcript(engine, np.concatenate([room(300), pcm, room(150)])) for pcm in clips]

@@ -15,7 +15,6 @@ All randomness follows from seeds. The listener plays from the first sample on; 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -31,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from app.client.player import Player
-from benchmarks.fleet import said
+from benchmarks import program
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Text
 from engine.control.recovery import LIVES
@@ -175,14 +174,14 @@ async def kills(quick: bool) -> bool:
     print(f"noticed after {statistics.median(noticed_ms):.1f} ms in the median; gap {statistics.median(gaps_ms):.0f}")
     print(f"others ran dry for {max((1000 * one.player.longest_dry_s for one in others), default=0):.0f} ms at most")
     good = [
-        said("the latest notice", max(noticed_ms), "<=", 1000 * NOTICED_S, "ms"),
-        said("the longest gap of who was hit", max(gaps_ms), "<=", 1000 * GAP_S, "ms"),
-        said("underruns of the others", sum(one.player.underruns for one in others), "<=", 0, ""),
-        said("answers with a word or a frame lost or repeated", wrong(answers), "<=", 0, ""),
+        program.check_bar("the latest notice", max(noticed_ms), "<=", 1000 * NOTICED_S, "ms"),
+        program.check_bar("the longest gap of who was hit", max(gaps_ms), "<=", 1000 * GAP_S, "ms"),
+        program.check_bar("underruns of the others", sum(one.player.underruns for one in others), "<=", 0, ""),
+        program.check_bar("answers with a word or a frame lost or repeated", wrong(answers), "<=", 0, ""),
     ]
     with switched_off(ReplayBuffer, "rewind", lambda self: None):
         control, _ = await storms(1000, 6, signal.SIGKILL)
-    return said("control, replay switched off: wrong answers", wrong(control), ">=", 1, "") and all(good)
+    return program.check_bar("control, replay switched off: wrong answers", wrong(control), ">=", 1, "") and all(good)
 
 
 def wrong(answers: list[Heard]) -> int:
@@ -210,8 +209,8 @@ async def stops(quick: bool) -> bool:
     answers, losses = await storms(2000, 3 if quick else 15, signal.SIGSTOP)
     fenced_s = [loss.noticed_s for loss in losses]
     print(f"{len(losses)} stops: fenced after {statistics.median(fenced_s):.2f} s in the median")
-    good = said("the latest fence", max(fenced_s), "<=", FENCED_S, "s")
-    return said("answers with a word or a frame lost or repeated", wrong(answers), "<=", 0, "") and good
+    good = program.check_bar("the latest fence", max(fenced_s), "<=", FENCED_S, "s")
+    return program.check_bar("answers with a word or a frame lost or repeated", wrong(answers), "<=", 0, "") and good
 
 
 async def crowd(quick: bool) -> bool:
@@ -228,7 +227,7 @@ async def crowd(quick: bool) -> bool:
         for process in busy:
             process.kill()
             await process.wait()
-    return said(f"nano beside {len(busy)} busy loops: replicas given up", lost, "<=", 0, "")
+    return program.check_bar(f"nano beside {len(busy)} busy loops: replicas given up", lost, "<=", 0, "")
 
 
 async def hear_until(engine: Engine, i: int, end_s: float) -> None:
@@ -252,7 +251,7 @@ async def late(quick: bool) -> bool:
         for at_s in times_s:
             first_ms, gap_ms = await lost_at(model, at_s)
             print(f"{model}, lost after {at_s} s: the next sound {first_ms:.0f} ms later")
-            good = said(f"{model}, {at_s} s: gap", gap_ms, "<=", 1000 * GAP_S, "ms") and good
+            good = program.check_bar(f"{model}, {at_s} s: gap", gap_ms, "<=", 1000 * GAP_S, "ms") and good
         with switched_off(RecoveryLog, "chunks", lambda self: ()):
             first_ms, gap_ms = await lost_at(model, times_s[-1])
         print(f"     control, with nothing left: the next sound {first_ms:.0f} ms later, gap {gap_ms:.0f} ms")
@@ -301,14 +300,5 @@ async def hear(engine: Engine, i: int, player: Player) -> None:
 BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {"kills": kills, "stops": stops, "crowd": crowd, "late": late}
 
 
-async def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    results = [await BENCHES[name](arguments.quick) for name in arguments.names or BENCHES]
-    return int(not all(results))
-
-
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(asyncio.run(program.run_named(__doc__, BENCHES)))

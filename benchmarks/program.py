@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from app.bench import stoppable
@@ -46,6 +46,26 @@ def served(asked: argparse.Namespace) -> Served:
 def spread(values: Sequence[float]) -> str:
     """Return p50 and p95 as a table's cell, without decimals."""
     return " / ".join(f"{percentile(values, percent):.0f}" for percent in (50, 95)) if values else "–"
+
+
+def check_bar(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
+    """Print a value and its bar, and return whether it is met. ``sense`` is ``<=`` or ``>=``."""
+    good = value >= bar if sense == ">=" else value <= bar
+    print(f"{'ok  ' if good else 'MISS'} {name}: {value:.4g} {unit} (bar {sense} {bar:g})", flush=True)
+    return good
+
+
+async def run_named(description: str | None, benches: Mapping[str, Callable[[bool], Awaitable[bool]]]) -> int:
+    """Run the benches that the command line names, or all. Returns the exit status: 0 if all bars were met.
+
+    Each bench receives whether it should be quick, and returns whether its bars were met.
+    """
+    made = parser(description)
+    made.add_argument("names", nargs="*", metavar="NAME", choices=[*benches], help=", ".join(benches))
+    made.add_argument("--quick", action="store_true", help="measure with fewer repetitions")
+    asked = made.parse_args()
+    results = [await benches[name](asked.quick) for name in asked.names or benches]
+    return int(not all(results))
 
 
 def status(measure: Callable[[], bool]) -> int:

@@ -28,6 +28,7 @@ import soundfile
 from rich.console import Console
 from rich.table import Table
 
+from app.ids import new_id
 from app.media import g711
 from benchmarks.turn_recordings import VOICES, texts
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineSpec, Message, Request, StageSpec, Transcript
@@ -99,21 +100,29 @@ def recordings(folder: Path) -> Iterator[tuple[str, Pcm]]:
             yield text, resample(np.asarray(pcm, np.int16), rate_hz, MIC_RATE_HZ)
 
 
+def ears_alone(use: str, weights: str, language: str = "") -> EngineSpec:
+    """Return a deployment that only transcribes. Without a language, the model's default applies."""
+    options = {"languages": [language]} if language else {}
+    ears = StageSpec(use=use, name="ears", weights=weights, options=options)
+    return EngineSpec(stages=(ears, StageSpec(use="script.thinker", name="thinker")), launcher="inline")
+
+
+async def transcript(engine: Engine, pcm: Pcm) -> str:
+    """Return the final transcript of a recording, int16 [samples] at MIC_RATE_HZ."""
+    message = Message("user", (AudioPart(pcm),))
+    request = Request(id=new_id("clip"), session="", messages=(message,), wants=frozenset({"transcript"}))
+    async with engine.open(request) as chunks:
+        return [chunk.text async for chunk in chunks if isinstance(chunk, Transcript) and chunk.final][-1]
+
+
 async def by_parley(name: str, clips: Sequence[tuple[str, Pcm]]) -> Score:
     """Transcribe recordings with the model's stage, one at a time."""
     score = Score()
-    stages = (
-        StageSpec(use=model_of(name).use, name="ears", weights=name, options={"languages": ["en"]}),
-        StageSpec(use="script.thinker", name="thinker"),
-    )
-    async with Engine(EngineSpec(stages=stages, launcher="inline")) as engine:
-        for n, (text, pcm) in enumerate(clips):
-            message = Message("user", (AudioPart(pcm),))
-            request = Request(id=f"{n}", session="", messages=(message,), wants=frozenset({"transcript"}))
+    async with Engine(ears_alone(model_of(name).use, name, "en")) as engine:
+        for text, pcm in clips:
             began_s, cpu_s = time.monotonic(), time.process_time()
-            async with engine.open(request) as chunks:
-                finals = [chunk.text async for chunk in chunks if isinstance(chunk, Transcript) and chunk.final]
-            score.add(text, finals[-1], time.monotonic() - began_s, time.process_time() - cpu_s)
+            said = await transcript(engine, pcm)
+            score.add(text, said, time.monotonic() - began_s, time.process_time() - cpu_s)
     return score
 
 

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +42,7 @@ from engine import (
 )
 from engine.deployment.config import ChunkSpec
 from tests.conformance import tiny_llm
+from tests.engine.worker.llm.scripted import Connection, answer, scripted, stream, words
 
 QUESTION = "Spell the word morning."
 BEHIND_MS = 20.0
@@ -51,60 +50,22 @@ print_ = Console(width=120, highlight=False).print
 
 
 @dataclass(slots=True)
-class Server:
-    """Answers each request with the same words, one per event, and records when it sent the first."""
+class RemoteModel:
+    """Answers each request with the same words, one per event, and records when it began to send them."""
 
-    words: list[str]
-    port: int = 0
+    words: Sequence[str]
     first_s: float = 0.0
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                sizes = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                if sizes:
-                    await reader.readexactly(int(sizes[0].split(b":")[1]))
-                if b"/models" in head.split(b"\r\n")[0]:
-                    body = b'{"data": []}'
-                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-                else:
-                    self._answer(writer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has disconnected
-        finally:
-            writer.close()
-
-    def _answer(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    async def reply(self, connection: Connection) -> bool | None:
         self.first_s = time.monotonic()
-        for word in self.words:
-            writer.write(_chunk({"choices": [{"index": 0, "delta": {"content": word}}]}))
-        writer.write(_chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}))
-        writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        return await stream(*words(*self.words))(connection)
 
 
-def _chunk(event: dict[str, Any]) -> bytes:
-    data = f"data: {json.dumps(event)}\n\n".encode()
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-@asynccontextmanager
-async def serving(words: list[str]) -> AsyncGenerator[Server]:
-    server = Server(words)
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    server.port = listener.sockets[0].getsockname()[1]
-    try:
-        yield server
-    finally:
-        listener.close()
-
-
-def spec(server: Server | None) -> EngineSpec:
-    """Return a deployment with nano's voice, and the server's words or nano's own thinker."""
-    options = {} if server is None else {"url": f"http://127.0.0.1:{server.port}/v1", "model": "m"}
+def spec(url: str | None) -> EngineSpec:
+    """Return a deployment with nano's voice, and the language model at a URL or nano's own thinker."""
+    options = {} if url is None else {"url": url, "model": "m"}
     stages = (
-        StageSpec(use="nano.thinker" if server is None else "llm.openai", name="thinker", options=options),
+        StageSpec(use="nano.thinker" if url is None else "llm.openai", name="thinker", options=options),
         StageSpec(use="nano.talker", name="talker"),
         StageSpec(use="nano.code2wav", name="code2wav"),
     )
@@ -118,16 +79,18 @@ def asked(id: str) -> Request:
 
 async def latency(rounds: int) -> bool:
     async with Engine(spec(None)) as own:
-        words = [chunk.text for chunk in await _whole(own, asked("words")) if isinstance(chunk, Text)]
-        async with serving(words) as server, Engine(spec(server)) as remote:
+        answer_chunks = await _whole(own, asked("words"))
+        model = RemoteModel([chunk.text for chunk in answer_chunks if isinstance(chunk, Text)])
+        listed = answer(200, {"data": []})
+        async with scripted(model.reply, models=listed) as server, Engine(spec(server.url)) as remote:
             ours: list[float] = []
             theirs: list[float] = []
             for n in range(rounds):
                 ours.append(await _behind(own, f"own{n}", None))
-                theirs.append(await _behind(remote, f"remote{n}", server))
+                theirs.append(await _behind(remote, f"remote{n}", model))
     ours, theirs = ours[5:], theirs[5:]
     over = statistics.median(theirs) - statistics.median(ours)
-    print_(f"{len(ours)} answers each, of {len(words)} pieces: {''.join(words)!r}")
+    print_(f"{len(ours)} answers each, of {len(model.words)} pieces: {''.join(model.words)!r}")
     for name, found in (("nano's own thinker", ours), ("llm.openai", theirs)):
         p95 = sorted(found)[int(0.95 * len(found))]
         print_(f"first token -> first sound, {name:18}  p50 {statistics.median(found):5.1f} ms   p95 {p95:5.1f} ms")
@@ -135,13 +98,13 @@ async def latency(rounds: int) -> bool:
     return over <= BEHIND_MS
 
 
-async def _behind(engine: Engine, id: str, server: Server | None) -> float:
+async def _behind(engine: Engine, id: str, model: RemoteModel | None) -> float:
     """Return the ms from the first token, at its server, to the first sound."""
     async with engine.open(asked(id)) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, Audio):
                 break
-        first_s = chunks.timeline.marks["thinker.out"] if server is None else server.first_s
+        first_s = chunks.timeline.marks["thinker.out"] if model is None else model.first_s
         return (chunks.timeline.marks["audio"] - first_s) * 1000
 
 

@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.recognizers import Hear, faster_whisper, recorded, words_of
+from benchmarks.voices import VoiceWorker
 from engine.audio.resampler import resample
-from engine.chunk import Audio, Text
-from engine.core import SPEAKER_RATE_HZ, Request, Wave
-from engine.deployment.config import ChunkSpec
+from engine.core import SPEAKER_RATE_HZ, Wave
 from engine.english.clause import in_words
-from engine.ipc import messages
 from engine.training.nano.distance import edits
-from engine.worker.loop.worker import Worker
 from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from engine.worker.tts.clause_voice import Saying
@@ -68,21 +64,16 @@ HARD = (
 LONGEST_S = 60.0
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Spoken:
     """A text and its audio, as emitted by Parley."""
 
     text: str
-    began_s: float
-    waves: list[Wave] = field(default_factory=list[Wave])
-    first_s: float = 0.0
-    took_s: float = 0.0
-    marks: dict[int, int] = field(default_factory=dict[int, int])
+    wave: Wave
+    first_s: float
+    took_s: float
+    marks: Mapping[int, int]
     """Number of characters -> the sample by which they have been spoken."""
-
-    @property
-    def wave(self) -> Wave:
-        return np.concatenate(self.waves)
 
     def joints(self, stage: Any) -> list[int]:
         """Return the samples at which a clause ends within a phrase."""
@@ -92,37 +83,15 @@ class Spoken:
 
 
 async def through_parley(stage: Any, texts: Sequence[str]) -> list[Spoken]:
-    over = asyncio.Event()
     found: list[Spoken] = []
-
-    def sent(message: messages.Message) -> None:
-        now_s = time.perf_counter()
-        match message:
-            case messages.Emit(_, Audio(wave) as audio):
-                one = found[-1]
-                one.first_s = one.first_s or now_s - one.began_s
-                one.waves.append(wave)
-                one.marks |= {characters: sample for sample, characters in audio.marks}
-            case messages.End() | messages.Failed():
-                found[-1].took_s = now_s - found[-1].began_s
-                over.set()
-            case _:
-                pass
-
-    worker = Worker({"voice": stage}, ChunkSpec(), {"voice": 1}, sent)
-    serving = asyncio.create_task(worker.serve())
-    await asyncio.sleep(0)
-    for n, text in enumerate(texts):
-        over.clear()
-        found.append(Spoken(text, time.perf_counter()))
-        request = Request(id=f"r{n}", session="s", messages=(), say=text, max_audio_s=LONGEST_S)
-        worker.receive(messages.Open(f"r{n}", request, ("voice",), 1 << 20))
-        for piece in re.finditer(r"\s*\S+", text):
-            worker.receive(messages.Feed(f"r{n}", Text(piece[0], piece.start())))
-        worker.receive(messages.End(f"r{n}"))
-        await over.wait()
-    serving.cancel()
-    await asyncio.wait([serving])
+    async with VoiceWorker(stage, LONGEST_S).serving() as worker:
+        for text in texts:
+            run = worker.begin(text)
+            await run.over.wait()
+            took_s = time.perf_counter() - run.began_s
+            wave = np.concatenate([audio.wave for _, audio in run.audio])
+            marks = {characters: sample for _, audio in run.audio for sample, characters in audio.marks}
+            found.append(Spoken(text, wave, run.first_s, took_s, marks))
     return found
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import statistics
 import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +45,38 @@ UNCOUNTED = 2
 print_ = Console(width=120, highlight=False).print
 
 
-class Asked:
-    """A worker with a voice; records when the audio of each run was emitted, and how much."""
+@dataclass(slots=True)
+class Run:
+    """One answer of the worker."""
 
-    def __init__(self, stage: Any) -> None:
-        self.stage = stage
-        self._runs = 0
-        self._came: dict[str, list[tuple[float, int]]] = {}
-        self._over: dict[str, asyncio.Event] = {}
-        self._sound: dict[str, asyncio.Event] = {}
-        self._worker = Worker({"voice": stage}, ChunkSpec(), {"voice": SLOTS}, self._sent)
+    id: str
+    began_s: float
+    audio: list[tuple[float, Audio]] = field(default_factory=list[tuple[float, Audio]])
+    """Pieces of audio, each with the time at which it was emitted."""
+    sounds: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def first_s(self) -> float:
+        """Seconds to the first sound."""
+        return self.audio[0][0] - self.began_s
+
+    @property
+    def samples(self) -> int:
+        return sum(len(audio.wave) for _, audio in self.audio)
+
+
+class VoiceWorker:
+    """A worker that hosts only a voice. Answers have at most ``longest_s`` seconds of audio."""
+
+    def __init__(self, stage: Any, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._slots = stage.info.slots
+        self._runs: dict[str, Run] = {}
+        self._worker = Worker({"voice": stage}, ChunkSpec(), {"voice": self._slots}, self._sent)
 
     @asynccontextmanager
-    async def serving(self) -> AsyncGenerator[Asked]:
+    async def serving(self) -> AsyncGenerator[VoiceWorker]:
         task = asyncio.create_task(self._worker.serve())
         await asyncio.sleep(0)
         try:
@@ -64,71 +85,66 @@ class Asked:
             task.cancel()
             await asyncio.wait([task])
 
-    def begin(self, text: str) -> str:
-        run = f"r{self._runs}"
-        self._runs = self._runs + 1
-        self._came[run], self._over[run], self._sound[run] = [], asyncio.Event(), asyncio.Event()
-        request = Request(id=run, session=run, messages=(), say=text, max_audio_s=LONGEST_S)
-        for message in (
-            messages.Open(run, request, ("voice",), 1 << 20),
-            messages.Feed(run, Text(text, 0)),
-            messages.End(run),
-        ):
-            self._worker.receive(message)
+    def begin(self, text: str) -> Run:
+        """Begin to speak a text, which arrives word by word."""
+        run = Run(f"r{len(self._runs)}", time.perf_counter())
+        self._runs[run.id] = run
+        request = Request(id=run.id, session=run.id, messages=(), say=text, max_audio_s=self._longest_s)
+        self._worker.receive(messages.Open(run.id, request, ("voice",), 1 << 20))
+        for word in re.finditer(r"\s*\S+\s*", text):
+            self._worker.receive(messages.Feed(run.id, Text(word[0], word.start())))
+        self._worker.receive(messages.End(run.id))
         return run
 
     async def first_s(self, text: str) -> float:
         """Return the seconds until the first sound, then abort the answer."""
-        began_s = time.perf_counter()
         run = self.begin(text)
-        await self._sound[run].wait()
+        await run.sounds.wait()
         await self._leave(run)
-        return self._came[run][0][0] - began_s
+        return run.first_s
 
     async def whole_s(self, text: str) -> tuple[float, float]:
         """Return the seconds of computing for a whole answer, and the seconds of audio."""
-        began_s = time.perf_counter()
         run = self.begin(text)
-        await self._over[run].wait()
-        return time.perf_counter() - began_s, sum(count for _, count in self._came[run]) / SPEAKER_RATE_HZ
+        await run.over.wait()
+        return time.perf_counter() - run.began_s, run.samples / SPEAKER_RATE_HZ
 
     async def left_s(self, text: str) -> tuple[float, int]:
         """Abort an answer after its first sound, as a step begins. Returns the seconds until the slot is free, and the
         samples emitted meanwhile.
         """
         run = self.begin(text)
-        await self._sound[run].wait()
+        await run.sounds.wait()
         while not self._worker.in_step:  # noqa: ASYNC110 - the worst moment
             await asyncio.sleep(0)
-        given, began_s = len(self._came[run]), time.perf_counter()
+        given, began_s = run.samples, time.perf_counter()
         await self._leave(run)
-        return time.perf_counter() - began_s, sum(count for _, count in self._came[run][given:])
+        return time.perf_counter() - began_s, run.samples - given
 
-    async def _leave(self, *runs: str) -> None:
-        """Abort runs, and wait until all slots are free."""
-        for run in runs:
-            self._worker.receive(messages.Close(run))
-        while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker does not report that a slot is free
+    async def _leave(self, run: Run) -> None:
+        """Abort a run, and wait until all slots are free."""
+        self._worker.receive(messages.Close(run.id))
+        while self._worker.free["voice"] < self._slots:  # noqa: ASYNC110 - a worker does not report that a slot is free
             await asyncio.sleep(LOOK_S)
 
     async def after_twenty_s(self, text: str) -> float:
         """Return the first sound in seconds of an answer that begins as twenty others are aborted."""
         runs = [self.begin(TEXT * 4) for _ in range(20)]
-        sounds = [asyncio.create_task(self._sound[run].wait()) for run in runs]
+        sounds = [asyncio.create_task(run.sounds.wait()) for run in runs]
         await asyncio.wait(sounds, return_when="FIRST_COMPLETED")
         for run in runs:
-            self._worker.receive(messages.Close(run))
+            self._worker.receive(messages.Close(run.id))
         for sound in sounds:
             sound.cancel()
         return await self.first_s(text)
 
     def _sent(self, message: messages.Message) -> None:
         match message:
-            case messages.Emit(run, Audio(wave)):
-                self._came[run].append((time.perf_counter(), len(wave)))
-                self._sound[run].set()
+            case messages.Emit(run, Audio() as audio):
+                self._runs[run].audio.append((time.perf_counter(), audio))
+                self._runs[run].sounds.set()
             case messages.End(run):
-                self._over[run].set()
+                self._runs[run].over.set()
             case messages.Failed(_, _, reason):
                 sys.exit(f"error: {reason}")
             case _:
@@ -148,16 +164,16 @@ def direct_s(stage: Any, text: str) -> float:
 
 
 async def measured(stage: Any, rounds: int) -> bool:
-    async with Asked(stage).serving() as asked:
-        alone = [(direct_s(stage, FIRST), await asked.first_s(FIRST)) for _ in range(rounds + UNCOUNTED)][UNCOUNTED:]
+    async with VoiceWorker(stage, LONGEST_S).serving() as worker:
+        alone = [(direct_s(stage, FIRST), await worker.first_s(FIRST)) for _ in range(rounds + UNCOUNTED)][UNCOUNTED:]
         library_ms, first_ms = (1000 * statistics.median(times) for times in zip(*alone, strict=True))
         print_(f"first sound    {first_ms:.1f} ms, of the library {library_ms:.1f} ms")
-        whole = [await asked.whole_s(TEXT) for _ in range(max(3, rounds // 4))]
+        whole = [await worker.whole_s(TEXT) for _ in range(max(3, rounds // 4))]
         print_(f"speed          {sum(took for took, _ in whole) / sum(long for _, long in whole):.3f}")
-        left = [await asked.left_s(TEXT * 4) for _ in range(rounds)]
+        left = [await worker.left_s(TEXT * 4) for _ in range(rounds)]
         leave_ms, samples = [1000 * took for took, _ in left], sum(count for _, count in left)
         print_(f"leave          {statistics.median(leave_ms):.1f} ms, worst {max(leave_ms):.1f} ms; {samples} samples")
-        behind = [await asked.after_twenty_s(FIRST) for _ in range(max(3, rounds // 4))]
+        behind = [await worker.after_twenty_s(FIRST) for _ in range(max(3, rounds // 4))]
         print_(f"twenty leave   {1000 * statistics.median(behind):.1f} ms, alone {first_ms:.1f} ms")
     return max(leave_ms) <= LEAVE_MS and samples == 0
 

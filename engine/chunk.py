@@ -237,9 +237,9 @@ def checked(annotation: Any, value: Any) -> Any:
     """
     wanted = _dtype(annotation)
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"expected an array, not {type(value).__name__}")
+        raise TypeError(f"expected a NumPy array, not {type(value).__name__}")
     if wanted is not None and value.dtype != wanted:
-        raise TypeError(f"expected an array of {wanted}, not of {value.dtype}")
+        raise TypeError(f"expected a NumPy array of {wanted}, not of {value.dtype}")
     return value
 
 

@@ -86,7 +86,7 @@ class TokenIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The raw token ids of an answer."""
 
     tokenizer: str
-    """The name of their tokenizer (``ModelInfo.tokenizer``). They are meaningless for another one."""
+    """The name of the ids' tokenizer (``ModelInfo.tokenizer``). For another tokenizer, the ids are meaningless."""
     ids: tuple[int, ...]
 
 
@@ -183,7 +183,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dump: bool = False
     """Whether the answer also contains codec frames and prompt ids."""
     preemptible: bool = False
-    """Whether it only takes free slots, and ends with Preempted as soon as another request waits for one of its slots.
+    """Whether the request takes only free slots, and ends with Preempted as soon as another request waits for one of
+    them.
 
     After ``Chunks.claim`` it keeps its slots.
     """
@@ -297,8 +298,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     camera: CameraFeed | None = None
     """Set by a stage that uses the camera while the user speaks; None otherwise.
 
-    If the stage takes VideoFrames, it gets them as input. Otherwise ``prepare`` is called with each frame, and if the
-    stage comes after the speech recogniser, its request contains the newest frames as images.
+    If the stage takes VideoFrames, it receives the frames as input. Otherwise its ``prepare`` is called with each
+    frame, and if the stage comes after the speech recogniser, its request contains the newest frames as images.
     """
     frame_s: float | None = None
     """Length of one codec frame in seconds, for a stage that turns frames into audio."""
@@ -331,7 +332,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     order: int = 0
     """Its index in the pipeline, set by the pipeline."""
     takes: frozenset[str] = frozenset()
-    """Kinds of chunks that it reads. They are alternatives: any one of them is enough."""
+    """Kinds of chunks that the stage reads. They are alternatives: any one kind is enough."""
     emits: frozenset[str] = frozenset()
     """Kinds of chunks that go to the client."""
     feeds: frozenset[str] = frozenset()
@@ -343,7 +344,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first stage that takes text.
     """
     unfit: str = ""
-    """A sentence that says why it cannot serve any request on this machine; empty if it can."""
+    """A sentence that says why the stage cannot serve any request on this machine; empty if it can."""
     slots: int = 16
     """Slots of each replica. A request takes one slot; if the stage has a ``group``, one for each of its roles."""
     group: Literal["", "guided", "joined"] = ""
@@ -424,7 +425,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
     hears_for: str = ""
-    """The model whose requests are all that its ears understand; empty where they understand any words."""
+    """The model whose requests the speech recogniser is limited to; empty if it recognises any words."""
     hears_only_for: str = ""
     """The name of the model whose requests are all that its speech recogniser understands, if another model answers;
     otherwise empty.

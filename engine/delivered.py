@@ -41,9 +41,9 @@ def kind_of(key: str) -> Kind:
 
 
 def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
-    """Return the part of a chunk that has not been delivered before; None if all of it has.
+    """Return the part of a chunk that has not been delivered before; None if all of the chunk has been delivered.
 
-    ``owed`` counts the units that are still to be skipped. It is reduced by those of this chunk.
+    ``owed`` counts the units that must still be skipped. This call subtracts the chunk's units from it.
     """
     key, units = _units(chunk)
     known = owed.get(key, 0)

@@ -34,8 +34,9 @@ class Route:
 
     stages: tuple[int, ...]
     ears: int = 0
-    """The number of stages at the beginning that only hear. The stages after them start when the user's turn has
-    ended.
+    """The number of speech recogniser stages at the beginning.
+
+    The stages after them start at the end of the user's turn.
     """
     say: str = ""
     """The text that is fed to the first stage; the thinker is skipped."""
@@ -104,9 +105,9 @@ class Pipeline:
         if reason := _first(self.stages[n].unfit for n in places):
             raise RequestError(reason)
         if places and request.hears and not any(self.stages[n].takes & SPEECH for n in places):
-            raise RequestError(f"{self.model.name} does not hear; type to it.")
+            raise RequestError(f"{self.model.name} does not accept audio; send text.")
         if self.stages and not request.hears and (not places or self._mute_to(places[0])):
-            raise RequestError(f"{self.model.name} takes no typed messages; speak to it.")
+            raise RequestError(f"{self.model.name} does not accept typed messages; send audio.")
         ears = sum(self.stages[n].hears_only for n in places)
         return Route(tuple(places), ears if request.live else 0)
 
@@ -114,7 +115,7 @@ class Pipeline:
         """Return the route of a text that is spoken verbatim."""
         self._check_wants(frozenset({"audio"}))
         if "audio" not in wants:
-            raise RequestError("A text can only be spoken as audio: ask for audio.")
+            raise RequestError('say: a text is spoken as audio; add "audio" to `wants`.')
         for place in range(len(self.stages)):
             stage = self.stages[place]
             if stage.says:
@@ -161,7 +162,7 @@ class Pipeline:
         return tuple(notes)
 
     def _hears_only_for(self) -> str:
-        """Return the model whose requests are all that the speech recogniser understands, if another model answers."""
+        """Return the model whose requests the speech recogniser is limited to, if another model answers."""
         facets = [stage.facets for stage in self._fit]
         models = {one.model for one in facets}
         return next((one.hears_for for one in facets if one.hears_for and one.hears_for not in models), "")
@@ -181,7 +182,7 @@ class Pipeline:
         return frozenset(found)
 
     def _check_source(self, place: int) -> None:
-        """Check that a stage gets its input from the stage before it, or from the user if it is the first."""
+        """Check that a stage gets its input from the stage before it, or from the user if there is none."""
         stage, before = self.stages[place], self.stages[:place]
         if source := self.sources.get(stage.name):
             self._check_named(source, place)

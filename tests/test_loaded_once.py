@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.worker.models.nano.deaf import hears
 from engine.worker.models.nano.ears import WEIGHTS, Ears
+from engine.worker.models.nano.speech_input import is_supported
 from engine.worker.models.nano.voice import session
 from engine.worker.stage import StageConfig
 
@@ -24,7 +24,7 @@ def test_a_built_in_network_is_read_once_and_one_of_another_folder_anew(tmp_path
     assert session(StageConfig(weights=tmp_path), "code2wav") is not session(StageConfig(weights=tmp_path), "code2wav")
 
 
-@pytest.mark.skipif(not hears(), reason="pocketsphinx is not here")
+@pytest.mark.skipif(not is_supported(), reason="pocketsphinx is not here")
 def test_the_next_ears_get_the_decoders_of_those_that_are_gone_as_if_they_were_new() -> None:
     gc.collect()  # ears that earlier tests have left would give theirs back with these, and on top of them
     ears = Ears(StageConfig())

@@ -48,7 +48,9 @@ def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[ApiKey,
         raise ConfigError(f"{name}: cannot read the key file {path}: {reason}") from None
     keys = tuple(_keys_of(lines, f"{name}: {path}"))
     if not keys:
-        raise ConfigError(f"{name}: {path} contains no key")
+        raise ConfigError(
+            f"{name}: {path} contains no key; write each on its own line, as 'name: key' or the key alone"
+        )
     return keys
 
 

@@ -190,8 +190,8 @@ class Gate:
     def _is_file(self, scope: Scope) -> bool:
         """Return whether the request is for a file of the web page, which everybody may read.
 
-        Behind a proxy that replaces the Host header, the page seems to be of another origin. Without its script it
-        could not show the error.
+        Behind a proxy that replaces the Host header, the page seems to come from another origin. Without its script,
+        the page could not show the error.
         """
         return scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._files
 

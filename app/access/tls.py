@@ -56,7 +56,7 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         """Return the context for the next handshake.
 
-        Files that can't be used, for example because they are being written, change nothing.
+        If the files can't be used, for example while they are being written, the previous context stays in use.
         """
         certificate = self._certificate
         if (stamps := _stamps(certificate)) != self._seen:
@@ -110,7 +110,7 @@ def _checked(path: Path, key: Path) -> str:
         raise ConfigError(f"server.https: no such file: {error.filename or path}") from None
     except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise ConfigError(f"server.https: {path} and its key can't be used: {reason}") from None
+        raise ConfigError(f"server.https: the certificate {path} and the key {key} can't be used: {reason}") from None
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest().upper()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
@@ -174,7 +174,7 @@ def _known(path: Path) -> x509.Certificate | None:
 
 
 def _names_of(known: x509.Certificate) -> list[str]:
-    """Return the names of a certificate. They are kept, since another server of the same user may need them."""
+    """Return the names of a certificate, which a renewal keeps: another server of the user may need them."""
     try:
         alternatives = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):

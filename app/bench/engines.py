@@ -1,4 +1,4 @@
-"""Figures of the engine alone: hand-overs between stages, and the real-time factor of the TTS model.
+"""Benchmarks of the engine alone: the time of a hand-over between stages, and the real-time factor of the TTS model.
 
 Uses only the engine's public names.
 """

@@ -1,4 +1,4 @@
-"""Figures over the WebSocket as a client sees them: typed turns, concurrent turns, voice sessions and full load."""
+"""Measurements over the WebSocket as a client sees them: typed and concurrent turns, voice sessions and full load."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Clients:
 
 
 async def typed(target: Target, count: int) -> list[Figure]:
-    """Measure TTFA(commit) from response.create to the first audible sound, one turn after another."""
+    """Measure the time from response.create to the first audible sound, for typed turns, one after another."""
     async with open_client(target) as client:
         await client.typed(PROMPTS[0])
         turns = [await client.typed(PROMPTS[i % len(PROMPTS)]) for i in range(count)]
@@ -123,7 +123,7 @@ async def speech(target: Target, client: BenchClient, asked: str = SPOKEN) -> Pc
 
 
 async def _voice_round(clients: Sequence[BenchClient], speech: Pcm, number: int) -> list[Turn]:
-    """Run all microphones until both answers are complete; two of them contain speech."""
+    """Run all microphones until both answers are complete. Two of the microphones contain speech."""
     speakers = [clients[(number * SPEAKERS + i) % len(clients)] for i in range(SPEAKERS)]
     others = [client for client in clients if client not in speakers]
     silent = [asyncio.create_task(silence(client)) for client in others]

@@ -7,9 +7,10 @@ One task reads the channel from ``__aenter__`` on, so timestamps are arrival tim
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -30,6 +31,7 @@ from app.client.events import (
     ResponseDone,
     SessionCreated,
     SessionUpdated,
+    SpeechStarted,
     TextDelta,
 )
 from app.client.microphone import Microphone
@@ -38,6 +40,8 @@ from app.client.response import Response
 from app.ids import new_id
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
+
+log = logging.getLogger(__name__)
 
 Eagerness = Literal["low", "medium", "high", "auto"]
 """How soon a turn that may be over is answered: ``low`` gives the user time to think, ``high`` takes each pause for the
@@ -60,11 +64,18 @@ class Tool:
     run: Callable[..., Awaitable[Any]]
     """The function. It receives the arguments by name; the model receives its result as JSON."""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    parley: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Parley's settings for a tool, such as ``{"speech": True}``. Other servers do not know them.
+
+    With ``on_interrupt: cancel``, the user's speech cancels the function. ``answer`` is not for this client, which
+    requests each answer itself.
+    """
 
     def schema(self) -> dict[str, Any]:
         """Return the tool in the format of the session's settings."""
         about = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", **about}
+        ours = {"parley": dict(self.parley)} if self.parley else {}
+        return {"type": "function", **about, **ours}
 
 
 class Client:
@@ -93,6 +104,7 @@ class Client:
         self._unasked: deque[Response] = deque(maxlen=UNASKED)
         self._readers: WeakSet[Events] = WeakSet()  # readers that are no longer referenced disappear
         self._changed = asyncio.Event()
+        self._cancellable: set[asyncio.Timeout] = set()  # of functions that the user's speech cancels
         self._lost: ClientError | None = None
         self._spoken_s = 0.0
 
@@ -174,12 +186,12 @@ class Client:
         return any(answer.ttfa_s is not None for answer in self._answers.values() if not answer.ended)
 
     async def interrupt(self) -> None:
-        """Stop the active answers. The conversation keeps the part of them that was played."""
+        """Stop the active answers. The conversation keeps the part of each answer that was played."""
         for answer in [one for one in self._answers.values() if not one.ended]:
             await self.send("response.cancel", response_id=answer.id)
             if self._channel.plays:
                 await self.send("output_audio_buffer.clear")
-            elif answer.item_id is not None:
+            elif answer.item_id is not None and answer.kept:
                 played_ms = answer.player.played_samples(self._now()) * 1000 // SPEAKER_RATE_HZ
                 where = {"item_id": answer.item_id, "content_index": 0, "audio_end_ms": played_ms}
                 await self.send("conversation.item.truncate", **where)
@@ -222,11 +234,12 @@ class Client:
                 self._said.pop(name, None)
 
     async def _with_tools(self, answer: Response, response: dict[str, Any]) -> Response:
-        """Run the called functions, and return the answer to their results; stops if one of the functions is not
-        ours.
+        """Run the called functions in parallel, and return the answer to their results; stops if one of the functions
+        is not ours.
         """
         while answer.calls and all(call.name in self._tools for call in answer.calls):
-            results = [await self._result(call) for call in answer.calls]
+            calls = [(call, _arguments(call)) for call in answer.calls]
+            results = await asyncio.gather(*(self._result(*call) for call in calls))
             answer = await self._answered(self._behind_calls(response), *results)
         return answer
 
@@ -240,17 +253,27 @@ class Client:
             again["tool_choice"] = "auto"
         return again
 
-    async def _result(self, call: CallDone) -> dict[str, Any]:
+    async def _result(self, call: CallDone, arguments: dict[str, Any]) -> dict[str, Any]:
+        output = await self._run(self._tools[call.name], arguments)
+        return {"type": "function_call_output", "call_id": call.call_id, "output": output}
+
+    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> str:
+        """Return a function's result as JSON. The model receives its errors, so that the conversation continues."""
         try:
-            arguments = orjson.loads(call.arguments or "{}")
-        except ValueError:
-            wrong = f"arguments that are not JSON: {call.arguments[:100]!r}"
-            raise ClientError(f"the model called the tool {call.name} with {wrong}; ask again") from None
-        result = await self._tools[call.name].run(**arguments)
-        return {"type": "function_call_output", "call_id": call.call_id, "output": orjson.dumps(result).decode()}
+            async with asyncio.timeout(None) as deadline:
+                if tool.parley.get("on_interrupt") == "cancel":
+                    self._cancellable.add(deadline)
+                try:
+                    return orjson.dumps(await tool.run(**arguments)).decode()
+                finally:
+                    self._cancellable.discard(deadline)
+        except Exception as error:
+            log.warning("the tool %s failed", tool.name, exc_info=error)
+            text = "cancelled, because the user spoke" if isinstance(error, TimeoutError) else str(error)
+            return orjson.dumps({"error": text or type(error).__name__}).decode()
 
     async def _read(self) -> None:
-        """Receive events until the connection ends; then fail everything that waits."""
+        """Receive events until the connection ends. Then fail the pending answers, and end all readers."""
         try:
             while True:
                 self._take(await self._channel.receive(), self._now())
@@ -281,6 +304,9 @@ class Client:
             case PlaybackResumed():
                 for answer in self._answers.values():
                     answer.player.resume(now_s)
+            case SpeechStarted():
+                for deadline in self._cancellable:
+                    deadline.reschedule(0.0)
             case Error() if event.event_id in self._asked:
                 self._asked[event.event_id].fail(ClientError(event.message, event.code))
             case Error() if event.event_id in self._said:
@@ -295,8 +321,10 @@ class Client:
         name = (event.response.get("metadata") or {}).get("client_event_id", "")
         answer = self._asked.get(name)
         if answer is None:
-            answer = Response(self._spoken_s or now_s)
-            self._unasked.append(answer)
+            kept = event.response.get("conversation_id", "") is not None
+            answer = Response(self._spoken_s or now_s, kept=kept)
+            if kept:  # others are lines that the server speaks while tools run
+                self._unasked.append(answer)
         answer.id = event.id
         answer.status = "in_progress"
         self._answers[event.id] = answer
@@ -331,6 +359,15 @@ class Client:
         await asyncio.wait([self._reading])
         if not self._reading.cancelled():
             self._reading.result()
+
+
+def _arguments(call: CallDone) -> dict[str, Any]:
+    """Return a call's arguments. Raises ClientError."""
+    try:
+        return orjson.loads(call.arguments or "{}")
+    except ValueError:
+        wrong = f"arguments that are not JSON: {call.arguments[:100]!r}"
+        raise ClientError(f"the model called the tool {call.name} with {wrong}. Repeat the request") from None
 
 
 def _message(text: str, pictures: Iterable[bytes]) -> dict[str, Any]:

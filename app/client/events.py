@@ -177,6 +177,6 @@ def decode(text: str | bytes) -> Event:
     """Decode an event. Raises ValueError if the message is not an event of the protocol."""
     tree: Any = msgspec.json.decode(text)
     if not isinstance(tree, dict) or not isinstance(kind := tree.get("type"), str):
-        raise ValueError("an event must be a JSON object with a 'type'")
+        raise ValueError("it is not a JSON object with a 'type' string")
     known = _KINDS.get(kind)
     return msgspec.convert(tree, known) if known is not None else Other(kind, tree)

@@ -19,6 +19,8 @@ class Response:
 
     begun_s: float
     id: str = ""
+    kept: bool = True
+    """Whether the conversation stores it."""
     status: str = "missing"
     text: str = ""
     item_id: str | None = None

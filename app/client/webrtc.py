@@ -55,7 +55,7 @@ async def opened(
 
     ``ice_servers`` are STUN and TURN servers; of several TURN servers aiortc uses one. ``silence_s`` has no effect,
     since ICE itself detects a lost server. ``through`` rewrites the SDP that each side receives, first the offer and
-    then the answer, as a relay between the two does.
+    then the answer, as a relay between client and server does.
     """
     # None would select a public STUN server
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))

@@ -34,7 +34,7 @@ async def opened(
 ) -> AsyncGenerator[SocketChannel]:
     """Open a channel to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts.
 
-    A path in the URL is that of the API, such as ``https://example.org/v1``, or of the Realtime endpoint. Raises
+    A path in the URL is the path of the API, such as ``https://example.org/v1``, or of the Realtime endpoint. Raises
     ClientError.
     """
     address = _socket_url(url, model)

@@ -54,7 +54,7 @@ class ChatHistory:
         self._session = new_id("sess")
 
     def command(self, line: str) -> bool:
-        """Run a line that is a command. Returns False for a turn of the conversation."""
+        """Run a line if it is a command. Returns False if the line is a turn of the conversation."""
         word, _, rest = line.partition(" ")
         match word:
             case "":
@@ -101,7 +101,7 @@ class ChatHistory:
         terminal.whisper(terminal.ledger_line(said.ledger))
 
     def _remember(self, said: ReceivedAnswer) -> None:
-        """Store the answer with its token ids; without an answer, remove the user's turn."""
+        """Store the answer with its token ids. If the answer has no text, remove the user's turn."""
         if said.text:
             tokenizer = self._source.model.tokenizer
             ids = TokenIds(tokenizer, tuple(said.text_ids)) if tokenizer and said.text_ids else None

@@ -35,7 +35,7 @@ _STAGE_AND_PATH = re.compile(r"(?P<use>[a-z]\w+(\.\w+)?):(?P<path>.+)")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Stages of the command line, which replace those of a configuration."""
+    """The stages that the command line names, which replace those of a configuration."""
 
     thinker: str | None = None
     """A short form, such as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
@@ -100,7 +100,7 @@ def part_options(spec: EngineSpec, parts: Parts) -> dict[str, str]:
 
 
 def _name_of(asked: str | None, part: str, stages: tuple[StageSpec, ...]) -> str | None:
-    """Return the option value for these stages; None if only the configuration can name them."""
+    """Return the value of the option ``part`` that names these stages; None if only a configuration can name them."""
     if asked is not None and asked != AUTO:
         return asked
     if not stages:

@@ -82,7 +82,7 @@ def processors(count: int, busy: float) -> Finding:
 
 
 def clock(now_s: float, installed_s: float) -> Finding:
-    """Check that the time is not before this installation. Both are Unix time."""
+    """Check that this machine's time is not before this installation. Both arguments are Unix times."""
     today = time.strftime("%Y-%m-%d", time.gmtime(now_s))
     if now_s < installed_s - DAY_S:
         step = "set the clock; otherwise certificates and TURN passwords are not valid"

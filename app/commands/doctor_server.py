@@ -66,7 +66,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _running(host: str, port: int) -> Finding | None:
-    """Return a finding about the Parley server at an address; None if there is none."""
+    """Return a finding about the Parley server at an address; None if no such server answers there."""
     for scheme in ("http", "https"):
         url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         if (health := _health(url)) is not None:
@@ -89,11 +89,11 @@ def _health(url: str) -> dict[str, Any] | None:
 
 def udp(own: Iterable[str]) -> Finding:
     """Check that datagrams reach each address of this machine, as WebRTC calls require."""
-    deaf = [address for address in own if not _reaches(address)]
-    if not deaf:
+    unreachable = [address for address in own if not _reaches(address)]
+    if not unreachable:
         return Finding("ok", "UDP", "datagrams reach every address of this machine; WebRTC calls can work")
     step = "allow UDP in the firewall; otherwise the web page uses its WebSocket"
-    return Finding("warn", "UDP", f"datagrams do not reach {', '.join(deaf)}: WebRTC calls will fail", step)
+    return Finding("warn", "UDP", f"datagrams do not reach {', '.join(unreachable)}: WebRTC calls will fail", step)
 
 
 def _reaches(address: str) -> bool:

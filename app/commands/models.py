@@ -15,8 +15,8 @@ from app.commands import terminal
 from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
 from app.pulling.pull import fetch, plan, take
-from engine.deployment.api_key_file import read_key
 from engine.deployment.model_catalog import CatalogModel, catalogue, is_pulled, manifest_of, model_of, models_folder
+from engine.deployment.secret_file import read_key
 
 
 def models() -> None:
@@ -53,7 +53,7 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
         with _bar(name, None) as progress:
             take(model, source, folder, progress)
     else:
-        hub = HuggingFace(hub_url, read_key(str(token_file), "--token-file").value if token_file else None)
+        hub = HuggingFace(hub_url, read_key(str(token_file), "--token-file") if token_file else None)
         wanted = plan(model, hub)
         if not model.pinned:
             terminal.whisper(f"its files are not pinned: taking those of {hub_url} at {wanted.commit[:8]}")

@@ -31,7 +31,9 @@ def moved_options(moved: Mapping[str, str]) -> type[TyperCommand]:
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             for name in (arg.partition("=")[0] for arg in args):
                 if name in moved:
-                    raise typer.BadParameter(f"{name} has moved: run `{moved[name]}` in a clone of Parley", ctx)
+                    raise typer.BadParameter(
+                        f"the option {name} has moved: run `{moved[name]}` in a clone of Parley", ctx
+                    )
             return super().parse_args(ctx, args)
 
     return Command

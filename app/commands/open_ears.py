@@ -1,4 +1,4 @@
-"""ASR models of the catalogue for open speech: which one is installed, and which one to download first."""
+"""Speech recognisers of the catalogue for open speech: which one is installed, and which one to download first."""
 
 from __future__ import annotations
 

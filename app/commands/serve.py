@@ -15,18 +15,24 @@ from urllib.parse import urlsplit
 from app.access.tls import AUTO, Certificate, addresses, is_any
 from app.commands import terminal
 from app.commands.open_ears import advised_ears
+from app.http.phone import reachable
+from app.qr_code import qr_code, terminal_lines
 from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
 from engine import EngineSpec, ModelInfo
 
 
 def run_server(
-    spec: EngineSpec, extend: Extend = no_more, options: Mapping[str, str] | None = None, also: str = ""
+    spec: EngineSpec,
+    extend: Extend = no_more,
+    options: Mapping[str, str] | None = None,
+    also: str = "",
+    qr: bool = False,
 ) -> None:
     """Serve until a signal. ``extend`` may add routes. Raises EngineError, also if the port is in use.
 
     ``options`` names the deployment's parts, if the command line chose some: the start prints a command with all of
-    them. ``also`` is the path of an added page, which the start prints.
+    them. ``also`` is the path of an added page, which the start prints. ``qr`` prints the page's address as a QR code.
     """
     settings = settings_of(spec.server)
 
@@ -35,8 +41,20 @@ def run_server(
             terminal.say(line)
         if also:
             terminal.say(f"The demo is at {url}{also}")
+        if qr:
+            show_qr_code(reachable(_at(url, "127.0.0.1"), settings.host))
 
     serve(spec, announce, extend)
+
+
+def show_qr_code(url: str | None) -> None:
+    """Print the QR code of the page's address, or how other machines can reach it."""
+    if url is None:
+        terminal.say("No phone can reach this address. To print a QR code, add: --host 0.0.0.0 --https auto")
+        return
+    for line in terminal_lines(qr_code(url)):
+        terminal.show_code(line)
+    terminal.say(f"Open on your phone: {url}")
 
 
 def about(model: ModelInfo, options: Mapping[str, str]) -> Iterator[str]:
@@ -50,7 +68,7 @@ def about(model: ModelInfo, options: Mapping[str, str]) -> Iterator[str]:
 
 
 def repeated(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return a command line with these options, replacing the values that it has for them."""
+    """Return the command line ``argv`` with these options, replacing values that it already has for them."""
     words = list(argv) if Path(argv[0]).stem == "parley" else ["parley", "serve", *argv[2:]]
     for name, value in options.items():
         joined = [place for place, word in enumerate(words) if word.startswith(f"{name}=")]
@@ -77,6 +95,8 @@ def announcement(
     if certificate is not None and settings.https == AUTO:
         yield "Browsers warn once, since the certificate is self-signed. Its SHA-256 fingerprint:"
         yield certificate.fingerprint
+        path = certificate.path
+        yield f"Node trusts it with NODE_EXTRA_CA_CERTS={path}, Python with SSL_CERT_FILE={path}"
 
 
 def _to_others(url: str, settings: Settings, addresses: Sequence[str]) -> Iterator[str]:

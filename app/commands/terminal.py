@@ -37,6 +37,12 @@ def say(text: str) -> None:
     _print(escape(text))
 
 
+def show_code(line: str) -> None:
+    """Print a line of a QR code, black on white."""
+    with suppress(OSError):
+        console.print(line, style="black on bright_white", markup=False)
+
+
 def say_piece(text: str) -> None:
     """Print a piece of an answer to standard output."""
     sys.stdout.write(text)

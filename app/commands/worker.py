@@ -45,7 +45,10 @@ class WorkerOffer:
 
 
 def run_workers(offer: WorkerOffer) -> bool:
-    """Run the workers until the server releases them, or a signal. Returns whether all ended well."""
+    """Run the workers until the server releases them or a signal arrives.
+
+    Returns whether all ended without an error.
+    """
     if offer.replicas > len(offer.devices) and set(offer.devices) != {"cpu"}:
         raise ConfigError(f"--devices: {offer.replicas} replicas need as many devices (got {len(offer.devices)})")
     return run(_Workers(offer).run())

@@ -1,7 +1,7 @@
 """The ``/admin`` routes: list the workers, and scale or restart them while the server runs.
 
-They need keys of their own. Without ``server.admin_key_file`` nobody may use them, not even from this machine, since a
-page in a local browser is on this machine too.
+These routes need keys of their own. Without ``server.admin_key_file`` they are closed to everybody, also on this
+machine, since a page in a local browser runs on this machine too.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import numpy as np
 import pybase64
 
-from app.http.live import Write, sent_event
+from app.http.live import Write, server_sent_event
 from app.http.sound import Format, SoundFileEncoder, encoded, encoder
 from app.http_errors import HttpRefusal, body_of
 from app.ids import new_id
@@ -111,7 +111,7 @@ class StreamedCompletion:
                 assert_never(chunk)
 
     async def _call_piece(self, id: str, name: str, arguments: str) -> None:
-        """Send the next piece of a call's arguments. The first piece names the function."""
+        """Send the next piece of a call's arguments. The first piece also names the function."""
         if id in self._calls:
             call: dict[str, Any] = {"function": {"arguments": arguments}}
         else:
@@ -144,7 +144,7 @@ class StreamedCompletion:
 
     async def _event(self, event: dict[str, Any]) -> None:
         self._begun = True
-        await self._write(sent_event(event))
+        await self._write(server_sent_event(event))
 
 
 def usage(figures: Figures) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Responses that are written while they are produced, and work that is cancelled when its client disconnects."""
+"""Responses that are written while they are produced, and work that ends when the client disconnects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Source: WHATWG HTML, Server-sent events, Authoring notes: "every 15 seconds or s
 COMMENT = b": keep-alive\n\n"
 
 
-def sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
+def server_sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
     """Encode a server-sent event with JSON data, and with an ``event:`` line if it has a name."""
     head = b"" if name is None else f"event: {name}\n".encode()
     return head + b"data: " + orjson.dumps(event) + b"\n\n"
@@ -39,10 +39,10 @@ class ClientGone(Exception):
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, T], *beside: Coroutine[Any, Any, None]) -> T:
-    """Return the result of ``work``, unless the client disconnects: then cancel it and raise ClientGone.
+    """Return the result of ``work``. If the client disconnects first, cancel ``work`` and raise ClientGone.
 
-    The coroutines in ``beside`` run in parallel and end with it. The request's body must have been read. Errors of
-    ``work`` are raised unchanged.
+    The coroutines in ``beside`` run in parallel and end with ``work``. The request's body must have been read. Errors
+    of ``work`` are raised unchanged.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -104,11 +104,11 @@ class Live(Response):
         except ERRORS as error:
             if not body.begun or self.media_type != EVENTS:
                 raise
-            await body.write(sent_event({"type": "error", **body_of(refusal_of(error))}))
+            await body.write(server_sent_event({"type": "error", **body_of(refusal_of(error))}))
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:
-    """Abort the connection now. If it were only closed, it would wait for the client to read the rest."""
+    """Abort the connection now. A plain close would wait for the client to read the rest."""
     abort = scope.get("extensions", {}).get("parley.abort")
     if abort is not None:
         abort["call"]()
@@ -127,13 +127,13 @@ class _Body:
         self._sent_s = time.monotonic()
 
     async def write(self, piece: bytes) -> None:
-        """Send a piece. Raises ClientGone if the client does not read."""
+        """Send a piece. Raises ClientGone if the client has read nothing for SLOW_S."""
         try:
             async with asyncio.timeout(SLOW_S), self._turn:
                 await self._begin()
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError:
-            raise ClientGone("the client does not read") from None
+            raise ClientGone(f"the client has read nothing for {SLOW_S:g} s") from None
         self._sent_s = time.monotonic()
 
     async def comment(self) -> None:

@@ -1,7 +1,7 @@
-"""Model and voice names: the requested ones, and the loaded ones that serve the request.
+"""Model and voice names: the requested names, and the loaded model and voice that serve the request.
 
-Clients written for OpenAI request its names, often without a way to change them. The loaded model and voice serve all
-names, as in the Realtime protocol, and response headers report the replacement.
+Clients written for OpenAI request OpenAI's names, often without a way to change them. The loaded model and voice serve
+all names, as in the Realtime protocol, and response headers report the replacement.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def names_of_model(service: Service, asked: str) -> Names:
 
 
 def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str) -> Names:
-    """Return the model and voice that serve a request, with those of its names that were replaced.
+    """Return the model and voice that serve a request, and the requested names that they replace.
 
     ``param`` is the request's field that names the voice. Raises Closed while the server is not ready, and HttpRefusal
     if the model does not speak, or for an unknown name in strict mode.

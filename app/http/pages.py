@@ -37,7 +37,7 @@ def page_files() -> Path | None:
 
 
 def page_paths() -> frozenset[str]:
-    """Return all paths of the web page's files. They contain no secret."""
+    """Return the URL paths of the web page's files, which need no API key because they contain no secret."""
     folder = page_files()
     if folder is None:
         return frozenset({"/"})

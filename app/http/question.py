@@ -92,7 +92,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """The engine's request, those of its messages that are new in this question, and the stop strings."""
+    """The engine's request, its messages that are new in this question, and the stop strings."""
 
     request: EngineRequest
     new: tuple[Message, ...]
@@ -100,7 +100,7 @@ class EngineCall:
 
 
 def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
-    """Add the transcript to the user's last spoken message, so that the next request need not transcribe it again."""
+    """Add the transcript to the audio of the last user message, so that the next request need not transcribe it."""
     at = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if transcript is None or at is None:
         return messages
@@ -195,7 +195,7 @@ def refuse_unserved(
 ) -> None:
     """Raise HttpRefusal for unsupported fields that would change the answer.
 
-    ``neutral`` lists the fields, with the values that mean the same as omitting them; None always does.
+    ``neutral`` lists these fields, each with the values that mean the same as omitting the field. None always does.
     """
     for name, values in neutral.items():
         value = (fields or {}).get(name)

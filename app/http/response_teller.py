@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from app.http.live import Write, sent_event
+from app.http.live import Write, server_sent_event
 from app.http.question import EngineCall
 from app.http_errors import HttpRefusal
 from app.responses.events import Event, GrowingResponse
@@ -19,7 +19,10 @@ Keep = Callable[[EngineCall, GrowingResponse], None]
 
 
 class ResponseTeller:
-    """One response. With ``write`` it is sent as events; with ``keep`` it is stored before the last event."""
+    """Reports one response of ``/v1/responses``.
+
+    With ``write`` the response is sent as events; with ``keep`` it is stored before the last event.
+    """
 
     def __init__(self, head: dict[str, Any], keep: Keep | None, asked: EngineCall, write: Write | None = None) -> None:
         self.growing = GrowingResponse(head)
@@ -51,4 +54,4 @@ class ResponseTeller:
         """Send events of ``growing`` to the client if it reads a stream."""
         if self._write is not None:
             for event in events:
-                await self._write(sent_event(event, event["type"]))
+                await self._write(server_sent_event(event, event["type"]))

@@ -1,4 +1,4 @@
-"""The tools of a request for a response, and the choice among them."""
+"""The tools of a request to ``/v1/responses``, and its ``tool_choice``."""
 
 from __future__ import annotations
 

@@ -271,7 +271,9 @@ def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedToolAc
     servers = tuple(service.tool_servers.read(tool.model_dump(), f"tools.{i}") for i, tool in tools)
     labels = [server.entry.server_label for server in servers]
     if len(set(labels)) < len(labels):
-        raise HttpRefusal(400, "invalid_value", "Two MCP servers have the same server_label.", "tools")
+        raise HttpRefusal(
+            400, "invalid_value", "Two MCP servers have the same server_label; give each its own.", "tools"
+        )
     if len(servers) > MOST_SERVERS:
         raise HttpRefusal(400, "invalid_value", f"A response can use at most {MOST_SERVERS} MCP servers.", "tools")
     ran = {item.approval_request_id for item in body.items if isinstance(item, McpCallItem)}

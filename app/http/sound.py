@@ -50,7 +50,7 @@ def file_encoder(file: IO[bytes], format: FileFormat) -> SoundFileEncoder:
 
 
 def encoded(wave: Wave, format: Format) -> bytes:
-    """Return a complete clip as a file."""
+    """Return a complete clip as the bytes of an audio file."""
     if format in ("pcm", "pcm16"):
         return samples(wave)
     file = io.BytesIO()  # seekable, so that the container writes its length

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
-from app.http.live import EVENTS, Live, Write, sent_event
+from app.http.live import EVENTS, Live, Write, server_sent_event
 from app.http.names import AnyVoice, names_of_voice
 from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http_errors import RESPONSES, HttpRefusal
@@ -31,7 +31,7 @@ DIGIT_CHARS, SPELLED_CHARS = 4, 3
 """
 
 SILENCE_S = 4.0
-"""Seconds of silence allowed around and between the words, in addition to the words themselves."""
+"""Seconds of silence allowed around and between the words, in addition to the length of the words."""
 
 
 class SpeechRequest(BaseModel):
@@ -108,10 +108,10 @@ async def _events(service: Service, asked: Request, format: Format, write: Write
 
     async def delta(piece: bytes) -> None:
         audio = pybase64.b64encode(piece).decode("ascii")
-        await write(sent_event({"type": "speech.audio.delta", "audio": audio}))
+        await write(server_sent_event({"type": "speech.audio.delta", "audio": audio}))
 
     figures = await _sound(service, asked, format, delta)
-    await write(sent_event({"type": "speech.audio.done", "usage": _usage(figures), "parley": figures.parley()}))
+    await write(server_sent_event({"type": "speech.audio.done", "usage": _usage(figures), "parley": figures.parley()}))
 
 
 def _usage(figures: Figures) -> dict[str, int]:

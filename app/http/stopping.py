@@ -13,7 +13,7 @@ from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcri
 
 
 class Stops:
-    """Cuts one answer at a stop string. ``ended`` tells whether one was found.
+    """Cuts one answer at a stop string. ``ended`` is True once a stop string was found.
 
     Text that could be the start of a stop string is held back, with its audio. The audio ends after the last complete
     word of the remaining text, to the frame.

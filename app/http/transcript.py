@@ -68,7 +68,10 @@ class TranscriptionResult:
         return "\n".join(f"{n}\n{block}" for n, block in enumerate(blocks, 1))
 
     def body(self, format: Format, granularities: tuple[Granularity, ...] = ()) -> dict[str, Any]:
-        """Return the transcript as JSON: segments unless other granularities are requested, words if they are."""
+        """Return the transcript as JSON.
+
+        It has segments unless other granularities are requested, and words if they are requested.
+        """
         if format == "json":
             return {"text": self.text, "usage": self.usage}
         body: dict[str, Any] = {

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
-from app.http.live import EVENTS, ClientGone, Live, Write, sent_event, while_there
+from app.http.live import EVENTS, ClientGone, Live, Write, server_sent_event, while_there
 from app.http.names import names_of_model
 from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, TranscriptionResult, span_of
 from app.http_errors import RESPONSES, HttpRefusal
@@ -128,4 +128,4 @@ async def _events(service: Service, pcm: Pcm, write: Write) -> None:
         {"type": "transcript.text.delta", "delta": transcript.text},
         {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage},
     ):
-        await write(sent_event(event))
+        await write(server_sent_event(event))

@@ -1,7 +1,7 @@
 """Shared bandwidth limits: token buckets for all clients of a key, and for all clients of an address.
 
-They bound the sum of many connections, in each direction; each connection also has its own ``RateLimiter``. Clients
-beyond a shared limit are read more slowly, in turn. Clients that only speak are not slowed down.
+These buckets bound the sum of many connections, in each direction; each connection also has its own ``RateLimiter``.
+Clients beyond a shared limit are read more slowly, in turn. Clients that only speak are not slowed down.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BandwidthLimit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bandwidth:
-    """The limits of one key or address: of the bytes received from its clients, and of those sent to them."""
+    """The two limits of one key or address: for the bytes received from its clients, and for the bytes sent to them."""
 
     received: BandwidthLimit
     sent: BandwidthLimit

@@ -54,8 +54,9 @@ JUST_S = 0.02
 ahead; a flooding client gets three times as far ahead with each slice."""
 
 LONG_BYTES = 256 * 1024
-"""Messages of at least this many bytes are decoded in a thread. Decoding them takes milliseconds, handing them over a
-tenth of one."""
+"""Messages of at least this many bytes are decoded in a thread: decoding takes milliseconds, the hand-over to the
+thread a tenth of one.
+"""
 
 
 class FairScheduler:
@@ -105,7 +106,7 @@ class FairScheduler:
             work.exception()  # mark it as retrieved: the waiter may have been cancelled
 
     def join(self, go: Callable[[], None], ahead_s: float, owes: bool, from_s: float) -> None:
-        """Call ``go`` once, when its turn comes.
+        """Call ``go`` once, when the client's turn comes.
 
         Clients are ordered by ``ahead_s`` (seconds beyond their rate), then by ``owes`` (whether they exceeded their
         share of the loop's time), then by ``from_s`` (arrival).
@@ -115,7 +116,7 @@ class FairScheduler:
             self._wait()
 
     def work(self, work_s: float) -> None:
-        """Count CPU time that was used in a slice."""
+        """Record CPU seconds that the current slice used. The next slice starts later accordingly."""
         self._worked_s += work_s
 
     @property

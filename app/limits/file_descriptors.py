@@ -1,4 +1,4 @@
-"""The process's limit on open files and sockets, and the number of them that client connections may use."""
+"""The process's limit on open files and sockets, and the number of descriptors that client connections may use."""
 
 from __future__ import annotations
 

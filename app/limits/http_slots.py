@@ -46,7 +46,7 @@ class HttpSlotLimiter:
             self._call()
 
     async def _turn(self, slots: Slots, wait_s: float | None) -> tuple[str, ...]:
-        """Wait until this request is first and each stage has room. Returns the stages."""
+        """Wait until this request is first in the queue and each stage has room. Returns the stages."""
         turn = asyncio.Event()
         self._line.append(turn)
         try:

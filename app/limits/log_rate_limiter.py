@@ -9,7 +9,7 @@ from app.limits.lru_table import LruTable
 from app.limits.rate_limiter import TokenBucket
 
 EACH_S, EACH_AT_ONCE = 1.0, 20
-"""Lines per second, and in a burst, of one event about one client. Further ones would say nothing new."""
+"""Lines per second, and in a burst, of one event about one client. Further lines would say nothing new."""
 
 ALL_S, ALL_AT_ONCE = 100.0, 1000
 """Lines per second, and in a burst, of one event that concerns no client. All events together may have ten times as
@@ -45,7 +45,7 @@ class LogRateLimiter:
         self._left_out = LruTable[str, int](MOST)
 
     def admit(self, event: str, subject: str, now_s: float) -> int | None:
-        """Return whether a line may be written: the number of lines dropped before it, or None if it is dropped too."""
+        """Return the number of dropped lines before this one if it may be written; None if this line is dropped too."""
         self._forget_rested(now_s)
         each = self._bucket(event, subject)
         if each.free(now_s) < 1 or self._all.free(now_s) < 1:

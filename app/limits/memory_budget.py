@@ -26,8 +26,11 @@ EVERY_S = 5.0
 """Seconds until then, since trimming takes some milliseconds in a thread and may delay allocations."""
 
 LITTLE_BYTES, LATER_S = 1_000_000, 60.0
-"""Fewer freed bytes, from a few seconds of speech on, are returned after a minute. Otherwise a server with only short
-conversations would never return them."""
+"""From LITTLE_BYTES (a few seconds of speech) on, but below MUCH_BYTES, freed bytes are returned to the system after
+LATER_S.
+
+Otherwise a server with only short conversations would never return them.
+"""
 
 
 class MemoryFull(Closed):
@@ -73,7 +76,7 @@ class MemoryBudget:
             raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
 
     def count(self, change: int, caller: Principal | None, kind: HeldKind = "conversations") -> None:
-        """Change the number of bytes held for a caller; for None, they count in no quota."""
+        """Change the number of bytes held for a caller. With None, the bytes count in no quota."""
         self._kinds[kind] += change
         if caller is not None:
             self._shares.count("bytes", caller, change)

@@ -29,9 +29,9 @@ class Principal:
     """Set when the key or client secret is withdrawn; everything opened with it then ends."""
 
     def reaches(self, maker: Principal) -> bool:
-        """Return whether this caller may use things that ``maker`` made.
+        """Return whether this caller may use objects that ``maker`` created.
 
-        A key reaches everything made with its client secrets; a secret only what was made with itself.
+        A key reaches everything created with its client secrets. A secret reaches only what was created with itself.
         """
         return self.owner == maker.owner and self.secret in (None, maker.secret)
 

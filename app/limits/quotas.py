@@ -1,7 +1,7 @@
 """Quotas: the part of the server's sessions, calls, requests and memory that one key and one address may use.
 
-With one key or none, only addresses have quotas. A place is counted from before a request's body is read until the
-session or answer that it opened is over.
+With one key or none, only addresses have quotas. A request counts from before its body is read until the session or
+answer that it opened is over.
 """
 
 from __future__ import annotations

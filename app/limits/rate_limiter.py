@@ -62,10 +62,10 @@ class Shared(Protocol):
 
 
 class ByteLimiter:
-    """The byte limit of one client in one direction: its own, and the budgets that it shares with others.
+    """The byte limit of one client in one direction: its own limit, and the budgets that it shares with other clients.
 
-    Clients that share a budget wait in turn: each for its own bytes and those before. A client that needs no more than
-    TALK_BYTES_S does not wait for it.
+    Clients that share a budget wait in turn: each for its own bytes and for the bytes of those before it. A client that
+    needs no more than TALK_BYTES_S does not wait for the budget.
     """
 
     def __init__(self, bytes_s: float) -> None:
@@ -139,5 +139,8 @@ class RateLimiter:
         return max(self._messages.owed_s(now_s), self.received.ahead_s(now_s))
 
     def goes_on(self, now_s: float) -> bool:
-        """Return whether the client has exceeded its message rate for PATIENCE_S. Excess bytes only slow it down."""
+        """Return whether the client has exceeded its message rate for PATIENCE_S.
+
+        Excess bytes only slow the client down.
+        """
         return self._slowed_s is not None and now_s - self._slowed_s > PATIENCE_S

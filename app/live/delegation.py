@@ -15,7 +15,7 @@ from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
 
 _EMPTY = {"output": [], "tools": [], "instructions": None}
-"""Snapshots have no contents; the events between them carry these."""
+"""Fields that are empty in snapshots of a response: the events between the snapshots carry these contents."""
 
 
 class DelegatedResponse:
@@ -45,7 +45,7 @@ class DelegatedResponse:
         return self._wrapped(self._growing.take(chunk))
 
     def cut(self, call_id: str) -> list[Event]:
-        """Report that a call was cut off and must not run."""
+        """Report that a function call was cut off, so that the client must not run it."""
         return self._wrapped(self._growing.cut(call_id))
 
     def end(self, view: ResponseView) -> list[Event]:

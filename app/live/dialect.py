@@ -1,7 +1,9 @@
 """The OpenAI Live protocol as a dialect of one session: its messages both ways, and the state between them.
 
-Source: openai-python ``types/live``. Live has no turns, items and parts: a session consists of two audio streams, words
-with timestamps, and delegations.
+A dialect translates between one API's messages and the session's events. Live has no turns, items and parts: a session
+consists of two audio streams, words with timestamps, and delegations.
+
+Source: openai-python ``types/live``.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class LiveDialect:
             return Received(refusal, event_id)
 
     def _updated(self, said: Update, event_id: str | None) -> Received:
-        """Apply new settings. They take effect once the session accepts them, since it may refuse them."""
+        """Apply new settings. They take effect only once the session accepts them, since it may refuse them."""
         _, before = next(reversed(self._updates.values()), (None, self.config))
         config, patch = before.updated(said.session)
         name = new_id("event")
@@ -144,7 +146,7 @@ class LiveDialect:
     def _context(self, said: Commentary | Thinking | Instructions) -> AddContext:
         id = said.delegation_id
         if id is not None and id not in self._calls:
-            raise Refusal("delegation_not_found", f"Unknown delegation {id[:64]!r}.", "delegation_id")
+            raise Refusal("delegation_not_found", f"This session has no delegation {id[:64]!r}.", "delegation_id")
         if isinstance(said, Commentary):
             return AddContext(self._commentary(said.content, id), answer=True, purpose="commentary")
         purpose = "thinking" if isinstance(said, Thinking) else "instructions"
@@ -254,7 +256,11 @@ class LiveDialect:
                 return []
 
     def _begun(self, view: ResponseView) -> list[Wire]:
-        """Report a new response: one that the client requested is delegated work, or continues it."""
+        """Return the messages that begin a response which the client requested; none for other responses.
+
+        With the backend ``responses``, it is reported as delegated work. It continues the previous delegation if that
+        one ended with a function call.
+        """
         if not view.asked or self.config.target != "responses":
             _remember(self._created, view.id, view)
             return []

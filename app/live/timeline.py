@@ -41,7 +41,10 @@ class OutputTimeline:
         return self._samples / SPEAKER_RATE_HZ
 
     def last_ms(self, samples: int) -> tuple[int, int]:
-        """Return the start and end of the last ``samples``. Each piece starts where the previous one ends."""
+        """Return the start and end, in milliseconds, of the last ``samples``.
+
+        Each piece starts where the previous one ends.
+        """
         begin = self._samples - samples
         return begin * 1000 // SPEAKER_RATE_HZ, self._samples * 1000 // SPEAKER_RATE_HZ
 

@@ -72,6 +72,8 @@ class ToolServerEntry(Struct, frozen=True):
     headers: dict[str, str] | None = None
     allowed_tools: Names | ToolFilter | None = None
     require_approval: Literal["always", "never"] | Approval | None = None
+    parley: dict[str, Any] | None = None
+    """Ours: settings of its tools in a session, which the session checks."""
 
     @property
     def sent_headers(self) -> dict[str, str]:

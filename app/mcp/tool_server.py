@@ -244,11 +244,16 @@ def _object(arguments: str) -> dict[str, object]:
 
 
 def _json(tree: Any) -> bytes:
-    """Encode JSON. Raises ToolServerError for values that can't be encoded, such as a number beyond 64 bits."""
+    """Encode a part of an MCP server's response as JSON.
+
+    Raises ToolServerError for values that can't be encoded, such as a number beyond 64 bits.
+    """
     try:
         return orjson.dumps(tree)
     except TypeError as error:
-        raise ToolServerError(f"The MCP server's response can't be encoded as JSON: {error}.") from None
+        raise ToolServerError(
+            f"The MCP server's response contains a value that can't be encoded as JSON: {error}."
+        ) from None
 
 
 def _output(result: CallToolResult) -> str:

@@ -31,7 +31,7 @@ def decode_base64(text: str) -> bytes:
     try:
         return pybase64.b64decode(text.encode("ascii"), validate=True)
     except ValueError:
-        raise MediaError("not valid base64 (standard alphabet, with padding)") from None
+        raise MediaError("the data is not valid base64 (standard alphabet, with padding)") from None
 
 
 def pcm16_count(data: bytes) -> int:
@@ -107,7 +107,7 @@ def _sound(file: Any, limit_s: float) -> Pcm:
     if stream is None:
         raise MediaError("the file contains no audio")
     if stream.codec_context is None or stream.codec_context.name not in SOUND_CODECS:
-        raise MediaError("the file's audio codec is not supported")
+        raise MediaError(f"the file's audio codec is not supported: use {_KINDS}")
     stream.codec_context.thread_count = 1
     pieces = list[Pcm]()
     seconds = 0.0
@@ -117,7 +117,10 @@ def _sound(file: Any, limit_s: float) -> Pcm:
     for frame in _frames(file, stream):
         rate_hz, channels = int(frame.sample_rate), len(frame.layout.channels)
         if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
-            raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")
+            raise MediaError(
+                f"audio of {channels} channels at {rate_hz} Hz is not supported: use at most {_MAX_CHANNELS} channels "
+                f"at {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz"
+            )
         seconds, samples = seconds + frame.samples / rate_hz, samples + frame.samples * channels
         end_s = seconds if frame.time is None else max(seconds, frame.time + frame.samples / rate_hz)
         if seconds > limit_s:

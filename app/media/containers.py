@@ -112,6 +112,6 @@ def _filled(header: bytes) -> bytes:
 
 
 def check_length(seconds: float, said_s: float) -> None:
-    """Raise MediaError if much less is present than a file's header says."""
+    """Raise MediaError if a file contains much less than the ``said_s`` seconds that its header states."""
     if seconds < 0.95 * said_s - 0.5:
-        raise MediaError(f"the file is cut off: {seconds:.1f} s of {said_s:.1f} s are there")
+        raise MediaError(f"the file is cut off: it contains {seconds:.1f} s of {said_s:.1f} s; send the whole file")

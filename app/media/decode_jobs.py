@@ -1,6 +1,6 @@
-"""Jobs for a decoder process and their results, as they pass through a socket.
+"""Encoding of jobs for a decoder process, and of their results, for a socket.
 
-A message is two lengths, a header in MessagePack, and bytes: of the file, or of the decoded arrays one after another.
+A message is two lengths, a header in MessagePack, and bytes: the file, or the decoded arrays one after another.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,6 +30,7 @@ LINE = 16
 """Maximum number of recordings that are being decoded or wait, as many as there are HTTP answers."""
 _GROW_S = 0.25
 """Seconds that a job waits before another process starts for it, which takes half a second of CPU time."""
+_STOPPING = "the server is stopping"
 _IDLE_S = 60.0
 """Seconds after which an unused process ends, except for the last one."""
 
@@ -55,7 +56,9 @@ class Decoding:
         self._line = list[_Turn]()
         self._running = list[_Turn]()
         self._places = 1
-        """Jobs that may run at once: the processes that were started or are about to."""
+        """Jobs that may run at once: the processes that were started or are about to. Only the loop changes it."""
+        self._ended = deque[None]()
+        """An entry for each process that ended after ``_IDLE_S`` and still counts in ``_places``."""
         self._growing: asyncio.TimerHandle | None = None
         self._served = Counter[Hashable]()
         """Jobs begun for each client that waits or runs. The client with the fewest is next."""
@@ -107,6 +110,8 @@ class Decoding:
         running = None
         try:
             await turn.begins.wait()
+            if self._is_closed:
+                raise MediaError(_STOPPING)
             running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data, left)
             running.add_done_callback(lambda done: self._end(turn, done))
             return await asyncio.shield(running)
@@ -134,20 +139,23 @@ class Decoding:
 
     def _begin_turns(self) -> None:
         """Begin the jobs that may run now: the clients that were served least often first, then by arrival."""
+        while self._ended:
+            self._ended.pop()
+            self._places = max(1, self._places - 1)
         for turn in sorted(self._line, key=lambda one: self._served[one.client]):
             if self._may_run(turn):
                 self._line.remove(turn)
                 self._running.append(turn)
                 self._served[turn.client] += 1
                 turn.begins.set()
-                if isinstance(turn.job, VideoJob) and self._places == 1:
+                if isinstance(turn.job, VideoJob) and self._places == 1 and not self._is_closed:
                     self._places = 2
                     self._threads.submit(self._add)  # for images, which must not wait for it to start
         if self._line and self._growing is None and self._places < MOST_PROCESSES:
             self._growing = asyncio.get_running_loop().call_later(_GROW_S, self._grow)
 
     def _grow(self) -> None:
-        """Allow one more process if jobs still wait."""
+        """Allow one more process if jobs still wait after ``_GROW_S``."""
         self._growing = None
         if self._line and len(self._running) >= self._places:
             self._places += 1
@@ -194,17 +202,16 @@ class Decoding:
             self._idle.append((decoder, now_s))
             while now_s - self._idle[0][1] > _IDLE_S:
                 self._end_process(self._idle.pop(0)[0])
-                self._places = max(1, self._places - 1)
+                self._ended.append(None)
 
     def _add(self) -> None:
         """Start a process in advance."""
         with self._lock:
-            decoder = self._new()
-        self._put_back(decoder)
+            self._idle.append((self._new(), time.monotonic()))
 
     def _new(self) -> Decoder:
         if self._is_closed:
-            raise MediaError("the server is stopping")
+            raise MediaError(_STOPPING)
         decoder = self._make()
         self._decoders.add(decoder)
         return decoder

@@ -46,7 +46,7 @@ class Video:
     apart: bool = False
 
     def taken(self, abilities: Collection[str], written: bool) -> Video:
-        """Return the video as a model with these abilities accepts it.
+        """Return the video in the form that a model with these abilities accepts.
 
         If the video is taken apart and text accompanies it (``written``), the audio is dropped.
         """
@@ -112,7 +112,7 @@ def _sampled(file: Any, limit_s: float, feed: CameraFeed) -> tuple[NDArray[np.ui
         if len(taken) > feed.most:
             taken, fps = taken[::2], fps / 2
     if not taken:
-        raise MediaError("the video has no readable frame")
+        raise MediaError("no frame of the video can be decoded; the file may be damaged: send another one")
     check_whole(stream, end_s)
     return np.stack(taken), fps
 
@@ -120,7 +120,7 @@ def _sampled(file: Any, limit_s: float, feed: CameraFeed) -> tuple[NDArray[np.ui
 def _timed(file: Any, stream: Any) -> Iterator[tuple[Any, float]]:
     """Yield the frames with their times in seconds from the first one, never decreasing."""
     if stream.codec_context is None or stream.codec_context.name not in _CODECS:
-        raise MediaError("the video codec is not supported")
+        raise MediaError("the video's codec is not supported: use H.264, H.265, MPEG-4, VP8, VP9, AV1 or MJPEG")
     stream.codec_context.thread_count = 1
     first_s, at_s, pixels = None, 0.0, 0
     for packet in file.demux(stream):

@@ -52,9 +52,9 @@ class Expected:
 class Downloader:
     """Downloads files, one at a time, and checks each of them.
 
-    ``progress`` receives the number of bytes that arrived; a negative number means that they must be fetched again.
+    ``progress`` receives the number of bytes that arrived; a negative number means that bytes must be fetched again.
     ``token`` is sent to the host of each address, but not to redirects to another host. ``proxy`` and ``ca_file``
-    replace those of the environment. Raises PullError if one of them can't be used.
+    replace those of the environment. Raises PullError if ``proxy`` or ``ca_file`` can't be used.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Downloader:
         except httpx2.HTTPError as error:
             raise unreachable(httpx2.URL(url).host, error) from error
         except httpx2.InvalidURL:
-            raise PullError(f"{url} is not a valid URL") from None
+            raise PullError(f"{path} cannot be downloaded: its source {url!r} is not a valid URL") from None
 
 
 @contextmanager

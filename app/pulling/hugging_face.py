@@ -27,7 +27,7 @@ class _LargeFile(msgspec.Struct):
 
 
 class _ListedFile(msgspec.Struct, rename={"git_sha1": "blobId", "path": "rfilename"}):
-    """A file as the hub lists it. A large file's git hash is that of its pointer."""
+    """A file as the hub lists it. For a large file, the git hash is the hash of the pointer, not of the contents."""
 
     path: Annotated[str, Meta(max_length=1024)]
     size: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None

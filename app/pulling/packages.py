@@ -38,7 +38,7 @@ class Archive:
 class Packages:
     """Fetches files out of packages. The archives stay in ``folder`` until the caller removes it.
 
-    ``progress`` receives the number of the file's bytes that arrived, as an estimate from those of the archive.
+    ``progress`` receives the number of the file's bytes that arrived, estimated from the bytes of the archive.
     """
 
     def __init__(self, folder: Path, progress: Callable[[int], None]) -> None:
@@ -85,7 +85,7 @@ class _Share:
     progress: Callable[[int], None]
     share: int
     size: int = 0
-    """The archive's size in bytes; known before any of them arrives."""
+    """The archive's size in bytes, known before its first byte arrives."""
     came: int = 0
 
     def __call__(self, count: int) -> None:
@@ -166,7 +166,7 @@ def _chosen(part: Part, files: Sequence[Archive]) -> Archive:
 
 
 def _is_of(filename: str, project: str, version: str) -> bool:
-    """Whether a file is a wheel or a source distribution of a version."""
+    """Whether a file is a wheel or a source distribution of this version of the project."""
     if filename.endswith(".whl"):
         name, _, rest = filename.partition("-")
         return _normalized(name) == _normalized(project) and rest.startswith(f"{version}-")

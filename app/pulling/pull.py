@@ -67,7 +67,10 @@ def fetch(
 
 
 def take(model: CatalogModel, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
-    """Copy a model from a folder, for machines without a network. Raises PullError."""
+    """Copy a model from the folder ``source``, for machines without a network. Raises PullError.
+
+    ``progress`` receives the bytes of each copied piece.
+    """
     files: list[Expected] = []
     for file in _named(model, [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]):
         if not (source / file.path).is_file():
@@ -107,7 +110,10 @@ def _copied(file: Expected, source: Path, target: Path, progress: Callable[[int]
 
 
 def _present(file: Expected, folder: Path, progress: Callable[[int], None]) -> str | None:
-    """Return the hash of a file that an unfinished pull has downloaded; a wrong one is removed."""
+    """Return the hash of a file that an unfinished pull has downloaded.
+
+    Returns None if the file is missing or wrong. A wrong file is deleted.
+    """
     path = folder / file.path
     if not path.is_file():
         return None

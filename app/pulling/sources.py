@@ -31,7 +31,7 @@ class _Attempt:
 
 
 class _Tally:
-    """Passes the bytes of one file on to a progress bar, and takes them back if its source fails."""
+    """Passes the bytes of one file on to a progress bar. If the file's source fails, subtracts them again."""
 
     def __init__(self, progress: Callable[[int], None]) -> None:
         self._progress = progress

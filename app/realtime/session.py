@@ -29,6 +29,7 @@ from app.realtime.item_edits import Edit, edit
 from app.realtime.output import OutputEvent, Responses, output_events
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
+    CallOutputItem,
     MessageItem,
     Received,
     ServerEvent,
@@ -111,7 +112,7 @@ class Session:
     def back(self, last_seen_s: float | None = None) -> None:
         """Continue with a client that has reconnected, and send it the current settings.
 
-        Audio played since ``last_seen_s`` is played again, since nobody received it. With None, the client receives the
+        Audio sent since ``last_seen_s`` is sent again, since nobody received it. With None, the client receives the
         events that it missed instead.
         """
         log("session.back", session=self.id)
@@ -187,6 +188,7 @@ class Session:
                 self._input.commit()
             case client_events.ClearAudio():
                 self._input.clear()
+                self._responses.calls.user_speaks(False)
                 self._emit(server_events.AudioClearedEvent())
             case client_events.UpdateSession(patch):
                 self._update(patch)
@@ -229,6 +231,13 @@ class Session:
     async def _edit(self, event: Edit) -> None:
         format, hosted = self._options.audio.input.format, self._responses.hosted
         await edit(event, format, self._conversation, self._context, self._emit, hosted)
+        match event:
+            case client_events.CreateItem(CallOutputItem(call_id=call_id)):
+                self._responses.calls.returned(call_id)
+            case client_events.CreateItem(client_events.RawMessage(role="user")):
+                self._responses.calls.moved_on()
+            case _:
+                pass
 
     async def _add_context(self, event: client_events.AddContext) -> None:
         if event.item is not None:
@@ -243,6 +252,7 @@ class Session:
         match event:
             case turn_events.TurnStarted(utterance, start_ms):
                 self._emit(server_events.SpeechStartedEvent(utterance.item_id, start_ms))
+                self._responses.calls.user_speaks(True)
                 if self._interrupts:
                     self._responses.active.interrupt()
                 else:
@@ -272,6 +282,7 @@ class Session:
             case turn_events.TurnDropped():
                 self._responses.preparation.drop_open()
                 self._responses.active.resume()
+                self._responses.calls.user_speaks(False)
             case _:
                 assert_never(event)
 
@@ -306,6 +317,7 @@ class Session:
 
     def _commit(self, utterance: Utterance, answer: bool) -> None:
         """Add the turn to the conversation, and answer it. Raises Refusal if the conversation is full."""
+        self._responses.calls.moved_on()
         item = MessageItem(id=utterance.item_id, role="user", content=utterance.content)
         try:
             previous = self._conversation.add(item)

@@ -57,7 +57,8 @@ class SessionContext:
         return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
 
     async def image(self, image: Image, side: int = 0) -> NDArray[np.uint8]:
-        """Decode an image to uint8 [height, width, 3], no side longer than ``side`` pixels unless that is 0.
+        """Decode an image to RGB uint8 [height, width, 3], scaled down so that no side exceeds ``side`` pixels (0:
+        unscaled).
 
         Raises MediaError.
         """

@@ -89,9 +89,9 @@ class _OfOwner:
 
 
 class ResponseStore:
-    """The stored responses of all keys; ``server`` is the server's name, which is part of their ids.
+    """The stored responses of all keys. ``server`` is the server's name, which is part of their ids.
 
-    They count in ``memory``, but are dropped when it is needed for other things.
+    Stored responses count in ``memory``, but are dropped when other data needs it.
     """
 
     def __init__(self, limits: Limits, server: str | None = None, memory: MemoryBudget | None = None) -> None:

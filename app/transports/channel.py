@@ -57,7 +57,7 @@ class PlayedAudio(Protocol):
         """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
 
     def stop(self) -> None:
-        """Discard audio that was not heard yet, as far as possible, after an interruption. Never waits."""
+        """Discard the audio that was not heard yet, as far as possible, after an interruption. Never waits."""
 
 
 class Channel:
@@ -90,7 +90,7 @@ class Channel:
         self.loop_time = loop_time
 
     def put(self, event: ServerEvent) -> None:
-        """Send an event that is not the session's. Never waits."""
+        """Send an event of the transport itself, outside the session. Never waits."""
         for text in self.dialect.encode(event):
             self.put_text(text)
 

@@ -19,7 +19,9 @@ How = Literal["goodbye", "cut", "gone"]
 
 
 class Disconnect(Exception):
-    """Ends the connection: close with ``code``, abort if the client reads nothing, or release it if it has left."""
+    """Ends the connection: closes it with ``code``, aborts it if the client reads nothing, or releases it if it has
+    left.
+    """
 
     def __init__(self, code: int = 1000, reason: str = "the client disconnected", how: How = "gone") -> None:
         super().__init__(reason)

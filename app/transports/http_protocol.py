@@ -219,9 +219,9 @@ class _Flow(FlowControl):
 
 
 def counted(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
-    """Return the application with its work counted, each request in its client's turn.
+    """Return the application with its work counted: each request runs in its client's turn.
 
-    More than twenty requests fit into one piece; of sixty clients who send such pieces, that is a second of work.
+    More than twenty requests fit into one piece. From sixty clients that send such pieces, that is a second of work.
     """
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:

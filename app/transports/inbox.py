@@ -16,7 +16,7 @@ from app.limits.rate_limiter import MESSAGE_BYTES, RateLimiter
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, KeyPressed, Received
 
 MAX_BYTES = 16 * 1024 * 1024
-"""A minute of audio, or some images: more than a working session ever falls behind."""
+"""Maximum bytes of waiting messages: a minute of audio, or some images. A working session never falls so far behind."""
 
 MAX_MESSAGES = 4096
 """Maximum number of waiting messages. A data channel can't slow its client down, so this covers ten seconds of the

@@ -22,11 +22,16 @@ def _piece_bytes() -> int:
 
 
 class Intake:
-    """The intake of one connection. ``parse`` receives a piece and returns the number of messages in it.
+    """Passes a connection's input to its parser at the client's allowed rate.
 
-    ``ready`` tells whether the next piece may follow. ``resume`` is called when nothing waits, and ``left`` when the
-    client has exceeded its rate for too long. ``loop_time`` is the client's. ``piece_bytes`` returns how much the
-    parser should receive at once.
+    Args:
+        parse: Receives a piece and returns the number of messages in it.
+        ready: Returns whether the parser can receive the next piece.
+        resume: Called when no input waits, to continue reading.
+        left: Called when the client has exceeded its rate for too long.
+        pace: The client's rate limiter.
+        loop_time: The client's budget of event-loop time.
+        piece_bytes: Returns the size of the next piece.
     """
 
     def __init__(

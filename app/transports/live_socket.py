@@ -69,7 +69,7 @@ class LiveTransport(SocketTransport):
     """A WebSocket on which the server plays once the session has started."""
 
     def begin(self, dialect: LiveDialect) -> None:
-        """Use the dialect of the session that the client has started, and play its audio."""
+        """Use the dialect of the client's new session, and send the session's audio in the dialect's format."""
         self._dialect = dialect
         self._sound = LiveSound(dialect.timeline, dialect.config.format, self.channel.outbox.put)
         self.channel.dialect = dialect

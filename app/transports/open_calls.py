@@ -1,4 +1,4 @@
-"""The open calls of all transports: others may listen to a call, send it events and end it, by its id.
+"""The open calls of all transports. By a call's id, others may listen to it, send it events, and end it.
 
 Knows neither routes nor transports.
 """

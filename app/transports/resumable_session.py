@@ -66,7 +66,7 @@ class EventLog:
         self._chars = 0
 
     def after(self, number: int) -> list[str] | None:
-        """Return the events after this number; None if some of them were dropped or never existed."""
+        """Return the events after this number; None if some of these events were dropped or never existed."""
         missed = self.last - number
         if not 0 <= missed <= len(self._texts):
             return None
@@ -156,7 +156,7 @@ class ResumableSession:
                     await self._attached.wait()
 
     def missed(self, after: int) -> list[str] | None:
-        """Return the events after this number; None if some of them were dropped."""
+        """Return the events after this number; None if some of these events were dropped."""
         return None if self._event_log is None else self._event_log.after(after)
 
     async def carry(self, channel: Channel) -> None:
@@ -206,7 +206,7 @@ class ResumableSession:
     async def _attach(self, channel: Channel, after: int) -> None:
         """Switch to this channel once it is open, and release the previous one.
 
-        If audio is sent as media, it is not in the log: audio played since the client was last seen is played again.
+        Audio that is sent as media is not in the log. Then the audio since the client was last seen is sent again.
         """
         try:
             async with asyncio.timeout(OPEN_S):

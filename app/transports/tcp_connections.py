@@ -181,7 +181,10 @@ class TcpConnections:
         return connection
 
     def cut_oldest(self, whose: str | None = None) -> bool:
-        """Close the longest waiting connection, of all or of one subscriber. Returns whether there was one."""
+        """Close the connection that has waited longest for its client, of all or of one subscriber.
+
+        Returns whether there was one.
+        """
         for connection in self._waiting:
             if whose is None or connection.subscriber == whose:
                 self._count()

@@ -61,11 +61,14 @@ class Chunks:
         self.preemptible = False
 
     def speculative(self) -> None:
-        """Report that the answer is held back, because the user may go on speaking. Awaited requests have priority."""
+        """Record that the answer is held back, because the user may go on speaking.
+
+        Requests with a waiting listener come first.
+        """
         self._report("held")
 
     def confirmed(self) -> None:
-        """Report that an answer that was held back is now awaited."""
+        """Record that a listener now waits for an answer that was held back."""
         self._report("due")
 
     def played(self, skipped_s: float = 0.0) -> None:
@@ -91,10 +94,10 @@ class Chunks:
         self.stream.put(chunk, taken)
 
     def end(self) -> None:
-        """End an answer whose stages have all ended. If its audio was cut off, send Usage again with finish "length".
+        """End an answer whose stages have all ended.
 
-        If the thinker was stopped together with its voice, it has sent no Usage. Its pieces of text then count as
-        tokens.
+        If its audio was cut off, send Usage again with finish "length". A thinker that was stopped together with its
+        voice has sent no Usage. Each Text chunk then counts as a token.
         """
         cut = self.given.get("audio", 0) >= (self.request.max_audio_s - SLACK_S) * SPEAKER_RATE_HZ
         usage = self._usage or Usage(output_tokens=self._pieces)

@@ -136,17 +136,17 @@ class Engine:
     @property
     def _changes(self) -> Changes:
         if self._changing is None:
-            raise StageUnavailable("the engine has not been started")
+            raise StageUnavailable("the engine has not been started; use it within `async with Engine(…)`")
         return self._changing
 
     @property
     def _pipeline(self) -> Pipeline:
         if self._fleet.pipeline is None:
-            raise StageUnavailable("the engine has not been started")
+            raise StageUnavailable("the engine has not been started; use it within `async with Engine(…)`")
         return self._fleet.pipeline
 
     @property
     def _fleet(self) -> Fleet:
         if self._started is None:
-            raise StageUnavailable("the engine has not been started")
+            raise StageUnavailable("the engine has not been started; use it within `async with Engine(…)`")
         return self._started

@@ -1,4 +1,4 @@
-"""The queue of requests that wait for a slot of a stage. It only orders them: the pool does the waiting.
+"""The queue of requests that wait for a slot of a stage. It decides their order; the pool does the waiting.
 
 An owner is the client or user that a request belongs to. Owners with equally many slots take turns.
 """
@@ -71,11 +71,11 @@ class FairQueue:
             self._round = waiter.round
 
     def hold(self, owner: str, slots: int) -> None:
-        """Count slots that an owner has leased."""
+        """Record that an owner has leased ``slots`` slots."""
         self._held[owner] += slots
 
     def release(self, owner: str, slots: int) -> None:
-        """Count slots that an owner has given back."""
+        """Record that an owner has returned ``slots`` slots."""
         self._held[owner] -= slots
         if not self._held[owner]:
             del self._held[owner]

@@ -70,7 +70,10 @@ class Fleet:
                     for stage in worker.stages if not worker.replicas else ():
                         starting.create_task(self._has_worker[stage].wait(), name=f"await:{stage}")
         except TimeoutError:
-            raise StageUnavailable(f"the workers were not ready within {self._spec.start_s:g} s") from None
+            raise StageUnavailable(
+                f"the workers were not ready within {self._spec.start_s:g} s. "
+                "Large models load slowly: set a longer start_s"
+            ) from None
         except BaseExceptionGroup as group:
             error = plain(group)
             if isinstance(error, EngineError):
@@ -180,7 +183,7 @@ class Fleet:
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
-        """Raise WeightsError if a replica's tokenizer differs from that of the other replicas."""
+        """Raise WeightsError if a replica's tokenizer differs from the one of the running replicas."""
         pool = self.pools.get(info.name)
         if pool is not None and len(pool) and pool.info.facets.tokenizer != info.facets.tokenizer:
             raise WeightsError(
@@ -232,9 +235,9 @@ class Fleet:
             worker.fence()
 
     async def _keep(self, placement: Placement, worker: RemoteWorker) -> None:
-        """Wait for the end of a worker, and start a successor unless there is one or none is wanted.
+        """Wait for the end of a worker, and start its successor unless one exists already or none is needed.
 
-        Each worker has its own task for this, because draining one may take long.
+        Each worker has its own task for this, because draining a worker may take long.
         """
         if await self._outlive(placement, worker):
             while placement.wanted and placement.worker is None:

@@ -29,7 +29,7 @@ class Hop:
     given: Counts = field(default_factory=dict[str, int])
     """Counts of what it has given to the next hop."""
     late: bool = False
-    """Whether it waits for the end of the user's turn before it takes a slot."""
+    """Whether the hop waits for the end of the user's turn before it takes a slot."""
     losses: int = 0
     """Replicas that were lost, possibly because of this request."""
     steps_lost: int = 0

@@ -1,4 +1,4 @@
-"""The hops of one request. Each runs through neighbouring stages on one worker, and moves to another if that is lost.
+"""The hops of one request. A hop is its run through neighbouring stages on one worker; it moves if that worker is lost.
 
 A hop stores its input and counts its output, so that it can begin again on another worker. RequestRecovery decides
 when. The client and the next hop notice only a pause.
@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
 from engine.control.recovery import RequestRecovery
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
+from engine.control.stall_deadline import StallDeadline
 from engine.core import PICTURES, ImagePart, Message, Request
 from engine.delivered import count
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
@@ -43,13 +44,13 @@ class Hops:
         chunks: Chunks,
         pools: Sequence[Pool],
         group: asyncio.TaskGroup,
-        progress: Callable[[], None],
+        deadline: StallDeadline,
         route: Route,
     ) -> None:
         self._chunks = chunks
         self._pools = pools
         self._group = group
-        self._progress = progress
+        self._deadline = deadline
         self._route = route
         self._recovery = RequestRecovery(chunks, pools)
         self._running: dict[Hop, asyncio.Task[None]] = {}
@@ -86,7 +87,7 @@ class Hops:
         try:
             async with closing(inputs):
                 async for chunk in inputs:
-                    self._progress()
+                    self._deadline.progress()
                     if isinstance(chunk, VideoFrame) and not watches:
                         self._look(chunk)
                     else:
@@ -188,8 +189,9 @@ class Hops:
             first, owner = self._pools[hop.first], request.owner
             lease = first.lease(hop.near, request.session, slots[hop.first], self._preemptible, owner=owner)
             try:
-                async with asyncio.timeout(RESUME_S + first.empty_s if hop.again else None):
-                    replica = await leases.enter_async_context(lease)
+                with self._deadline.lifted():
+                    async with asyncio.timeout(RESUME_S + first.empty_s if hop.again else None):
+                        replica = await leases.enter_async_context(lease)
             except TimeoutError:
                 raise StageUnavailable(
                     f"a replica of {first.info.name} was lost, and no other had a free slot in time; try again"
@@ -233,7 +235,7 @@ class Hops:
         opening = wire.Open("", request, stages, wire.CREDIT, self._chunks.state, self._recovery.resume(hop))
 
         def give(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
-            self._progress()
+            self._deadline.progress()
             if client:
                 self._chunks.put(chunk, taken)
             if further and hop.end == self._route.ears and isinstance(chunk, Transcript) and not chunk.final:
@@ -243,7 +245,7 @@ class Hops:
                 hop.onward.put(chunk, taken)
 
         await replica.host.run(
-            opening, hop.inputs, Outlet(give, self._recovery.store, self._chunks.mark, self._progress)
+            opening, hop.inputs, Outlet(give, self._recovery.store, self._chunks.mark, self._deadline.progress)
         )
 
 

@@ -124,7 +124,7 @@ class _JoinConnection(asyncio.Protocol):
                 self._transport.write(answer)
             for message in self._splitter.feed(data):
                 if not isinstance(message, messages.Join):
-                    raise WireError(f"its first message is {type(message).__name__}, not Join")
+                    raise WireError(f"its first message is {type(message).__name__} instead of Join")
                 return self._enter(message)
         except WireError as error:
             self._refuse(str(error))

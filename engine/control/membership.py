@@ -74,7 +74,7 @@ class Loss:
 
 @dataclass(slots=True)
 class _Record:
-    """The losses of a worker's name, over all its incarnations."""
+    """How often the worker of one name was lost, over all its incarnations, and when last."""
 
     losses: int = 0
     last_s: float = -math.inf
@@ -93,7 +93,7 @@ class Membership:
         self._warned: set[tuple[str, str]] = set()
 
     def issue(self, name: str) -> str:
-        """Return the id of a name's next incarnation."""
+        """Create the id of the next incarnation of the worker ``name``."""
         self._incarnations[name] += 1
         return f"{name}#{self._incarnations[name]}"
 
@@ -115,7 +115,7 @@ class Membership:
     def beat(self, sender: str, beat: Beat, spent: ProcessorTime | None = None) -> Life | None:
         """Record a heartbeat from ``sender``'s link. Return None, and warn once, if its content is impossible.
 
-        Chunks need not count as signs of life: they come over the same link, in order, from the same event loop.
+        Chunks need not count as signs of life, because they share the link and the event loop with the heartbeats.
         """
         life = self._lives.get(beat.worker)
         wrong = _wrong(beat)
@@ -160,9 +160,9 @@ class Membership:
     def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
         """Return the workers that count as lost now, and forget them.
 
-        Time for which a worker waited for a processor or a disk does not count as silence. If this call itself is late,
-        the server was blocked and read no heartbeats. Then every deadline is extended by that time, plus one interval
-        for reading them.
+        Time for which a worker waited for a processor or a disk does not count as silence; ``spent`` returns the
+        processor time of a worker, or None if it is unknown. If this call itself is late, the server's event loop was
+        blocked and read no heartbeats. Then every deadline is extended by that time, plus one heartbeat interval.
         """
         now_s = self._now()
         late_s = now_s - self._planned_s
@@ -244,7 +244,7 @@ def _excuse(life: Life, waited_s: float) -> None:
 
 
 def _give_back(life: Life, lost_s: float) -> None:
-    """Extend all deadlines of a worker."""
+    """Extend all deadlines of a worker by ``lost_s``, seconds that do not count as silence."""
     life.last_seen_s += lost_s
     life.moved_s += lost_s
     for step in life.blocking.values():

@@ -12,16 +12,17 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.aio.task_group import CycleFreeTaskGroup
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.control.hop import Pool
 from engine.control.hops import Hops
+from engine.control.stall_deadline import StallDeadline
 from engine.core import Request, Sampling
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
 from engine.pipeline import Pipeline
@@ -30,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _NUMBERS: dict[str, Any] = {"speed": float, "max_text_tokens": int, "max_audio_s": float, "lead_s": float | None}
 _SAMPLING = get_type_hints(Sampling)
-MOVED = 0.1  # the deadline is moved at most once in this fraction of ``stall_s``
 
 
 class Orchestrator:
@@ -59,19 +59,26 @@ class Orchestrator:
                 chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
-        """The request's root task. However it ends, the client's stream ends once."""
+        """Run a request from its checks to its end, as its root task.
+
+        However the request ends, the client's stream ends once.
+        """
         pools: list[Pool] = []
         try:
-            async with asyncio.timeout(self._stall_s) as stall, CycleFreeTaskGroup() as hops:
+            async with asyncio.timeout(self._stall_s) as timeout, CycleFreeTaskGroup() as hops:
                 _check_roles(chunks.request.roles)
                 _check_numbers(chunks.request)
                 _check_seconds(chunks.request)
                 self._check_guidance(chunks.request.sampling.guidance)
+                chunks.request = self._with_voice(chunks.request)
                 route = self._pipeline.route(chunks.request)
                 pools += [self.pools[place] for place in route.stages]
                 if not pools:
-                    raise StageUnavailable("no running stage can serve this request; try again soon")
-                Hops(chunks, pools, hops, partial(self._progress, stall, chunks, pools), route).begin(inputs)
+                    raise StageUnavailable(
+                        "no stage for this request is running at the moment; try again in a few seconds"
+                    )
+                deadline = StallDeadline(timeout, self._stall_s, lambda: bool(_awaited(pools, chunks)))
+                Hops(chunks, pools, hops, deadline, route).begin(inputs)
             chunks.end()
         except TimeoutError:
             what = "the answer was not read" if chunks.stream else "no progress"
@@ -83,20 +90,14 @@ class Orchestrator:
         finally:
             chunks.stream.close()
 
+    def _with_voice(self, request: Request) -> Request:
+        """Return the request with the default voice by its id, so that all stages use the same one."""
+        voices = self._pipeline.model.voice_ids
+        return request if request.voice is not None or not voices else replace(request, voice=voices[0])
+
     def _check_guidance(self, guidance: float) -> None:
         if guidance != 1 and not any(pool.info.group == "guided" for pool in self.pools):
             raise RequestError(f"guidance: this model supports no guidance; set it to 1, not {guidance:g}")
-
-    def _progress(self, stall: asyncio.Timeout, chunks: Chunks, pools: Sequence[Pool]) -> None:
-        """Extend the deadline, which limits the time without progress. To save time, not every chunk does so.
-
-        Once a role of a joined group has ended, nothing extends it: otherwise other output of the request could hide a
-        companion that hangs.
-        """
-        deadline_s, due_s = asyncio.get_running_loop().time() + self._stall_s, stall.when()
-        late = due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired()
-        if late and not _awaited(pools, chunks):
-            stall.reschedule(deadline_s)
 
 
 def _check_roles(roles: Sequence[str]) -> None:
@@ -109,7 +110,7 @@ def _check_seconds(request: Request) -> None:
     if request.lead_s is not None and not request.lead_s >= 0:
         raise RequestError(f"lead_s: must be 0 s or more, not {request.lead_s:g}")
     if not request.max_audio_s > 0:
-        raise RequestError(f"max_audio_s: must be above 0 s, not {request.max_audio_s:g}")
+        raise RequestError(f"max_audio_s: must be above 0 s (got {request.max_audio_s:g})")
 
 
 def _check_numbers(request: Request) -> None:

@@ -1,9 +1,9 @@
-"""Recovery of a request whose replica was lost: whether a hop begins again, and with what restrictions.
+"""Recovery of a request whose replica was lost: decides whether a hop begins again, and with what restrictions.
 
 A hop is a group of neighbouring stages that run on one worker. A hop that begins again gets the same input, and skips
 the output that was delivered. Randomness is counter-based, so the rest equals the lost replica's output. The stages'
 checkpoints make the pause short, even late in an answer. A request that may have caused the loss is retried at most
-once; one that certainly did is not retried.
+once. A request that certainly caused it is not retried.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class RequestRecovery:
     def batch_lost(self, hop: Hop, error: BatchLost) -> None:
         """Prepare a hop for another attempt on the same replica, after a step with several requests failed.
 
-        After an out-of-memory error it steps with the remaining requests. Otherwise it may be the cause and steps
-        alone, which cannot raise BatchLost again. Raises StageFailed if it must not be retried.
+        After an out-of-memory error, the request steps together with the remaining ones. After any other error it may
+        be the cause, so it steps alone, which cannot raise BatchLost again. Raises StageFailed if it must not be
+        retried.
         """
         if not (self._repeatable(hop) and hop.inputs.whole):
             raise StageFailed(f"{error} The rest of the answer is lost; try again.") from error

@@ -18,7 +18,7 @@ from engine.stream import ReplayBuffer, Taken
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """The callbacks that receive a run's output. None of them waits."""
+    """The callbacks that receive a run's output. No callback waits."""
 
     give: Callable[[Chunk, bool, bool, Taken], None]
     """``give(chunk, client, onward, taken)``: a chunk for the client, for the next hop, or for both.
@@ -37,8 +37,8 @@ class Outlet:
 class RemoteRun:
     """The server's end of a run: its input, the receiver of its output, and the credit in both directions.
 
-    At most ``messages.CREDIT`` chunks are under way to the worker, and as many from it are unread. Chunks are passed on
-    as soon as they arrive.
+    At most ``messages.CREDIT`` chunks are under way to the worker, and at most as many from the worker are unread.
+    Chunks are passed on as soon as they arrive.
     """
 
     id: str
@@ -113,24 +113,27 @@ class RemoteWorker:
         self.gone = asyncio.Event()
         self.fenced = False
         self.hung = False
-        """Whether it was fenced off because it was silent or stuck."""
+        """Whether the server fenced the worker off because it was silent or stuck."""
         self.crashed: Callable[[], Awaitable[bool]] = _unknown
-        """Once it is gone: whether its process crashed. False if it was killed from outside, or if that is unknown."""
+        """Returns, once the worker is gone, whether its process crashed.
+
+        False if the process was killed from outside, or if that is unknown.
+        """
         self.retired = False
         self.behind_s = 0.0
-        """Seconds by which its clock is behind this machine's; 0 on this machine."""
+        """Seconds by which the worker's clock is behind this machine's; 0 on this machine."""
         self._runs: dict[str, RemoteRun] = {}
         self._trying: tuple[str, ...] = ()
         self._count = 0
 
     @property
     def runs(self) -> int:
-        """The number of runs that are open on it."""
+        """The number of open runs on the worker."""
         return len(self._runs)
 
     @property
     def trying(self) -> frozenset[str]:
-        """The ids of requests for which it did something for the first time, according to its last Trying message."""
+        """The requests for which the worker did something for the first time, by its last Trying message."""
         return frozenset(run.rpartition("/")[0] for run in self._trying)
 
     @property
@@ -190,9 +193,9 @@ class RemoteWorker:
             callback()
 
     async def run(self, opening: messages.Open, inputs: ReplayBuffer, out: Outlet) -> None:
-        """Run the stages of ``opening`` on ``inputs`` until they have ended. The run's id is set here.
+        """Run the stages of ``opening`` on ``inputs`` until they have ended. This call sets the run's id.
 
-        Output goes to ``out`` in order. While it is unread, the worker pauses after a limited number of chunks.
+        Output goes to ``out`` in order. While the output is unread, the worker pauses after a limited number of chunks.
         Cancelling this call abandons the run. Raises the EngineError with which the run failed.
         """
         id = self._issue(opening.request)
@@ -208,7 +211,7 @@ class RemoteWorker:
             self._send(messages.Close(id))
 
     def prepare(self, wanted: messages.Prepare) -> Callable[[], None]:
-        """Let a stage warm up a prompt. The run's id is set here.
+        """Let a stage prepare for a coming request, for example by a prefill. This call sets the run's id.
 
         Returns:
             A function that ends the preparation. It may be called at any time.

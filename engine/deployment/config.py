@@ -29,7 +29,7 @@ class WorkerSpec:
     """A worker: a process on a device that hosts neighbouring stages. It may have several replicas."""
 
     stages: tuple[str, ...]
-    """The names of the neighbouring stages that the worker hosts. What they exchange never leaves its process."""
+    """The names of the neighbouring stages that the worker hosts. Data between them never leaves its process."""
     devices: tuple[str | int, ...] = ("cpu",)
     """The devices of its replicas, in turn: ``cpu``, the numbers of GPUs, or ``mps`` (Apple's)."""
     replicas: int = 1
@@ -85,7 +85,10 @@ class StageSpec(ModelSpec):
     max_batch: int | None = None
     """Maximum requests per step, and per replica. None: the worker's ``max_batch``, or fewer where memory is short."""
     from_: str | None = None
-    """The stage that it reads from. None: the nearest one before it that feeds what it takes."""
+    """The stage whose output this stage reads.
+
+    None: the nearest stage before it that feeds a kind of chunk it takes.
+    """
     models: tuple[ModelSpec, ...] = ()
     """The models of a chain (``use: llm.chain``), in the order in which a request is offered to them: see "Chains"."""
 
@@ -174,7 +177,7 @@ class EngineSpec:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The settings of the ``model``'s family."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The server's settings, see the page about them."""
+    """The server's settings; see the settings page."""
 
     @property
     def title(self) -> str:
@@ -243,7 +246,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} appears twice")
+                    raise ConfigError(
+                        f"line {key.start_mark.line + 1}: the key {key.value!r} appears twice; remove one"
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -390,8 +395,8 @@ def _weights(text: str | None, folder: Path, key: str) -> str | None:
         return str(_path(folder, text))
     if Path(text).exists():
         raise ConfigError(
-            f"{key}: {text!r} is in the working directory, but relative paths belong to the configuration's folder "
-            f"{folder.absolute()}. Write {Path(text).absolute()}"
+            f"{key}: there is no {text!r} in the configuration's folder {folder.absolute()}, where relative paths "
+            f"begin, but in the working directory. Write {Path(text).absolute()}"
         )
     return text
 

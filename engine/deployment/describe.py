@@ -100,8 +100,8 @@ def use_of(kind: str, weights: Path) -> str:
         raise ConfigError(f"{' and '.join(fitting)} can all load {weights}; name one, like {fitting[0]}:{weights}")
     if not fitting:
         raise WeightsError(
-            f"no stage loads {weights} (tried {', '.join(uses)}); "
-            f"name one, like {uses[-1]}:{weights}, to see why it does not"
+            f"no stage can load {weights} (tried {', '.join(uses)}). "
+            f"To see why, name the stage: for example {uses[-1]}:{weights}"
         )
     return fitting[0]
 

@@ -29,9 +29,9 @@ def is_clone() -> bool:
 def install_command(extra: str) -> str:
     """Return the shell command that installs the packages of an extra into the running environment.
 
-    In a clone it is an editable installation with the extra. For an installed wheel it names the extra's packages one
-    by one. So it needs no release of Parley on a package index, and keeps the version of Parley that is installed. In
-    the container image, which has no installer and cannot be written to, it builds the image with the extra.
+    In a clone, the command installs Parley in editable mode with the extra. For an installed wheel, it names the
+    extra's packages one by one: this needs no release of Parley on a package index, and keeps the installed version.
+    The container image has no installer and cannot be written to, so there it builds the image with the extra.
     """
     installer = _installer()
     if installer is None:
@@ -77,7 +77,7 @@ def _installer() -> str | None:
 
 
 def _has_pip() -> bool:
-    """Return whether this environment has pip. Its metadata says so; looking for the module would change distutils."""
+    """Return whether this environment has pip, by its metadata. (Looking for the module would change distutils.)"""
     try:
         importlib.metadata.distribution("pip")
     except importlib.metadata.PackageNotFoundError:
@@ -86,7 +86,7 @@ def _has_pip() -> bool:
 
 
 def _requirements(extra: str) -> Iterator[str]:
-    """Yield the requirements of an extra of the installed distribution, those of its own extras included."""
+    """Yield the requirements of an extra of the installed distribution, including those of its own extras."""
     for line in _all_requirements():
         found = _REQUIREMENT.fullmatch(line)
         if found is None or found["extra"] != extra:

@@ -113,7 +113,7 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The content of a model's folder at the time of its pull."""
+    """The list of a model's files, made when the model was pulled."""
 
     name: str
     repository: str
@@ -180,7 +180,7 @@ def check_here(weights: Iterable[str]) -> None:
     """Check that all catalogue models among ``weights`` are on this machine.
 
     Raises:
-        WeightsError: Some are not. The message names the command that downloads them.
+        WeightsError: A model is missing. The message names the command that downloads it.
     """
     if missing := missing_models(weights):
         names = [model.name for model in missing]

@@ -35,9 +35,9 @@ def loading(what: str) -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{what} cannot be loaded here: {error}; the README says which extra brings that") from error
+        raise ConfigError(f"{what} cannot be imported: {error}; the README says which extra brings that") from error
     except ImportError as error:
-        raise ConfigError(f"{what} cannot be loaded here: {error}") from error
+        raise ConfigError(f"{what} cannot be imported: {error}") from error
 
 
 def names(package: str) -> list[str]:

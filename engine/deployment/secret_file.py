@@ -12,12 +12,15 @@ from pathlib import Path
 
 from engine.errors import ConfigError
 
+LONGEST = 4096
+"""Maximum size of such a file in bytes. Signed cloud tokens have about 2000."""
+
 
 def check_secret(path: Path, name: str) -> None:
     """Check that other users can neither read nor write a file.
 
     Raises:
-        ConfigError: They can, or the file is missing. The message begins with ``name``.
+        ConfigError: Other users can, or the file is missing. The message begins with ``name``.
     """
     try:
         status = path.stat()
@@ -30,23 +33,44 @@ def check_secret(path: Path, name: str) -> None:
         )
 
 
-def read_secret(file: str, name: str) -> str:
-    """Return the text of a file with a secret, without white space around it.
+def read_secret_bytes(file: str | Path, name: str) -> bytes:
+    """Return the content of a file with a secret, without white space around it.
+
+    Args:
+        file: The path of the file; ``~`` is the home directory.
+        name: The setting that error messages name. They never contain the secret.
 
     Raises:
-        ConfigError: Other users can read the file, the server cannot, or it is empty. The message begins with ``name``.
+        ConfigError: Other users can read the file, the server cannot read it, or it is empty or too long.
     """
     path = Path(file).expanduser()
     check_secret(path, name)
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        with path.open("rb") as opened:
+            data = opened.read(LONGEST + 1)
     except OSError as error:
         raise ConfigError(f"{name}: {path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{name}: {path} is not UTF-8 text.") from None
-    if not secret:
+    if not data.strip():
         raise ConfigError(f"{name}: {path} is empty")
-    return secret
+    if len(data) > LONGEST:
+        raise ConfigError(f"{name}: {path} is longer than {LONGEST} bytes")
+    return data.strip()
+
+
+def read_secret(file: str, name: str) -> str:
+    """Return the text of a file with a secret. Raises ConfigError as ``read_secret_bytes``, or if it is not UTF-8."""
+    try:
+        return read_secret_bytes(file, name).decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name}: {file} is not UTF-8 text.") from None
+
+
+def read_key(file: str, name: str = "key_file") -> str:
+    """Return another server's API key from a file with one key on one line. Raises ConfigError."""
+    key = read_secret(file, name)
+    if not all("!" <= letter <= "~" for letter in key):
+        raise ConfigError(f"{name}: {file} must hold one key on one line, and nothing else.")
+    return key
 
 
 def is_secret(status: os.stat_result, user: int) -> bool:

@@ -1,1 +1,1 @@
-"""Written English as one says it. Independent of models and voices: it imports no other part of Parley."""
+"""Converts written English to spoken words. Independent of models and voices: it imports no other part of Parley."""

@@ -1,4 +1,4 @@
-"""A clause of written English as a voice's lexicon has its words: numbers, signs and abbreviations spelled out."""
+"""Converts a clause of written English to the words of a voice's lexicon, spelling out numbers and abbreviations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ _CLOSERS = "\"')]}”’»*_`~ \n\t"
 
 
 def in_words(text: str) -> str:
-    """Return a clause as one says it, in lowercase letters; how it ends, as a sentence or within one, stays as it
-    is."""
+    """Return a clause in spoken words, in lowercase letters. Its final punctuation is kept."""
     speller = Speller()
     letters = speller.feed(text).letters + speller.flush().letters
     end = text.rstrip(_CLOSERS)[-1:]

@@ -1,4 +1,7 @@
-"""Characters that are a fraction or an exponent (½, ²): Unicode's normal form would make digits of a number of them."""
+"""Spells characters that are a fraction or an exponent (½, ²).
+
+Unicode normalization would turn them into plain digits.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=T
 
 
 def _vulgar() -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each character that is a whole fraction, with its numbers."""
+    """Yield each fraction character with its numerator and denominator."""
     for one in map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x218A))):
         if match := re.fullmatch(r"(\d+)⁄(\d+)", unicodedata.normalize("NFKC", one)):
             yield one, (match[1], match[2])
@@ -25,15 +28,15 @@ _NAMES = {"2": ("half", "halves"), "4": ("quarter", "quarters")}
 
 
 def part_of(top: str, bottom: str) -> str:
-    """A fraction's numbers -> three quarters."""
+    """Spell a fraction by its numerator and denominator: 3, 4 -> three quarters."""
     one, many = _NAMES.get(bottom) or ((name := ordinal(bottom)), f"{name}s")
     return f"{cardinal(top)} {one if top == '1' else many}"
 
 
 def written_out(word: str) -> str:
-    """A word whose fractions and exponents are words of their own; any other one as it is.
+    """Return a word with its fractions and exponents as separate words; other words are returned unchanged.
 
-    2½ -> 2 and one half; 10² -> 10 squared; a raised number behind a word is a footnote's, and is not said.
+    2½ -> 2 and one half; 10² -> 10 squared. A raised number after a word is a footnote mark, and is dropped.
     """
     return word if word.isascii() else _WRITTEN.sub(_apart, word)
 

@@ -1,4 +1,4 @@
-"""Parts of words as one says them: words, acronyms letter by letter, signs, addresses, other alphabets."""
+"""Converts parts of words to spoken words: words, acronyms letter by letter, signs, addresses, and other alphabets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INNER_PAUSES = frozenset("—–;:")
 
 
 def spell_part(part: str) -> str:
-    """A run of letters, digits and apostrophes, or one sign."""
+    """Return the spoken form of a run of letters, digits and apostrophes, or of one sign."""
     if part in INNER_PAUSES:
         return ","
     if part in SIGNS and part != "-":
@@ -25,7 +25,7 @@ def spell_part(part: str) -> str:
 
 
 def _letters(word: str, mixed: bool = False) -> str:
-    """A run of letters: a word, or an acronym spelled as letter names."""
+    """Return the spoken form of a run of letters: the word itself, or the letter names of an acronym."""
     plain = _latin(word)
     base, plural = (plain[:-1], "s") if re.fullmatch(r"[A-Z]{2,}s", plain) else (plain, "")
     vowels = re.search(r"[aeiouy]", base.lower())
@@ -42,14 +42,13 @@ def _letters(word: str, mixed: bool = False) -> str:
 
 
 def _latin(word: str) -> str:
-    """Letters of the English alphabet, accents off; other alphabets vanish."""
+    """Return the letters of the English alphabet in a word, without accents. Letters of other alphabets are dropped."""
     bare = unicodedata.normalize("NFKD", word.translate(LIGATURES))
     return "".join(letter for letter in bare if letter == "'" or (letter.isascii() and letter.isalpha()))
 
 
 def foreign(word: str) -> str:
-    """Return the script of a word of letters that cannot be read ("greek"), or "" if some of it can be read or it has
-    no script."""
+    """Return the name of the script ("greek") if no letter of a word can be read; otherwise ""."""
     letters = [character for character in word if character.isalpha()]
     if not letters or _latin(word) or any(character.isdecimal() for character in word):
         return ""
@@ -58,7 +57,7 @@ def foreign(word: str) -> str:
 
 
 def address(written: str) -> str:
-    """www.example.org/help or me@example.org, without scheme and query."""
+    """Return the spoken form of a web or mail address, such as www.example.org/help, without scheme and query."""
     bare = re.sub(r"^https?://|[?#].*$|/$", "", written, flags=re.IGNORECASE)
     bare = re.sub(r"^www\.", "", bare, flags=re.IGNORECASE)
     names = {".": " dot ", "/": " slash ", "@": " at ", "-": " dash ", "_": " underscore ", ":": " colon "}
@@ -70,13 +69,13 @@ def address(written: str) -> str:
 
 
 def _country(domain: str) -> str:
-    """The end of a host's name: the two letters of a country one by one, but for those that are read as a word."""
+    """Return the spoken end of a host name: a two-letter country code letter by letter, except those read as a word."""
     if len(domain) == 2 and domain.isalpha() and domain.isascii() and domain not in ("me", "co"):
         return " ".join(LETTER_NAMES[letter] for letter in domain)
     return spell_part(domain)
 
 
 def hashtag(tag: str) -> str:
-    """The words of a hashtag: OpenAI -> open ay eye."""
+    """Return the spoken words of a hashtag: OpenAI -> open ay eye."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+", tag)
     return " ".join(year(word) if re.fullmatch(r"(?:19|20)\d\d", word) else spell_part(word) for word in words)

@@ -1,4 +1,4 @@
-"""Names of letters, signs, units, currencies and abbreviations in spoken English. Data only."""
+"""Spoken names of letters, signs, units, currencies and abbreviations in English. Data only."""
 
 
 def _words(text: str, separator: str = " ") -> list[str]:

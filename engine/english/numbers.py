@@ -20,7 +20,7 @@ _IMPORTING = Lock()  # stages of one process are made in threads of their own
 
 @cache
 def grammar() -> Any:
-    """inflect's rules for numbers. A stage imports it while it is made."""
+    """Return inflect's number rules. Stages call this while they start, because the import takes time."""
     with _without_type_checks():
         import inflect
 
@@ -29,8 +29,10 @@ def grammar() -> Any:
 
 @contextmanager
 def _without_type_checks() -> Generator[None]:
-    """Keep inflect, while it is imported, from having typeguard rewrite each of its methods to check their arguments:
-    two seconds of each start. All its arguments here are strings of digits."""
+    """Keep inflect's import from having typeguard rewrite its methods, which would add two seconds to each start.
+
+    The rewritten methods would check their arguments, which are always strings of digits here.
+    """
     import typeguard
 
     with _IMPORTING:
@@ -47,7 +49,7 @@ def _as_it_is(target: Any) -> Any:
 
 
 def cardinal(digits: str) -> str:
-    """Digits, at most 15 -> one hundred and twenty five."""
+    """Spell a number of at most 15 digits: 125 -> one hundred and twenty five."""
     return str(grammar().number_to_words(str(int(digits)))).replace("-", " ").replace(",", "")
 
 
@@ -56,13 +58,13 @@ def ordinal(digits: str) -> str:
 
 
 def one_by_one(digits: str) -> str:
-    """Digit by digit, a short pause after every third; what is left joins the last group if it is a single digit."""
+    """Spell digits one by one, with a pause after every third. A single last digit joins the group before it."""
     groups = re.findall(r"\d{3}(?=\d{2})|\d+", digits) if len(digits) > 4 else [digits]
     return ", ".join(" ".join(_DIGITS[int(digit)] for digit in group) for group in groups)
 
 
 def digits_or_number(written: str) -> str:
-    """12,345.67 or 007: long numbers and those with a leading zero are read digit by digit."""
+    """Spell a number like 12,345.67 or 007. Long numbers, and those with a leading zero, are spelled digit by digit."""
     whole, _, fraction = written.replace(",", "").partition(".")
     if not whole:
         spoken = ""
@@ -74,7 +76,7 @@ def digits_or_number(written: str) -> str:
 
 
 def year(digits: str) -> str:
-    """1984 -> nineteen eighty four; 2005 -> two thousand and five."""
+    """Spell a year: 1984 -> nineteen eighty four; 2005 -> two thousand and five."""
     century, rest = int(digits[:2]), int(digits[2:])
     if century % 10 == 0 and rest < 10:
         return cardinal(digits)
@@ -84,7 +86,10 @@ def year(digits: str) -> str:
 
 
 def money(word: str, magnitude: str = "") -> str:
-    """$3.50 -> three dollars and fifty cents; a magnitude comes before the currency."""
+    """Spell an amount: $3.50 -> three dollars and fifty cents.
+
+    A ``magnitude`` ("million") comes before the currency.
+    """
     match = re.search(rf"([$€£¥₹])({NUMBER})", word)
     assert match, word
     (one, many, small), amount = CURRENCIES[match[1]], match[2]
@@ -92,7 +97,7 @@ def money(word: str, magnitude: str = "") -> str:
     whole, _, cents = amount.partition(".")
     if magnitude:
         return f"{sign}{digits_or_number(amount)} {magnitude} {many}"
-    if len(cents) == 2 and small and not whole:
+    if len(cents) == 2 and small and whole in ("", "0"):
         return f"{sign}{cardinal(cents)} {small}"
     if len(cents) == 2 and small:
         dollars = f"{digits_or_number(whole)} {one if whole == '1' else many}"

@@ -1,7 +1,7 @@
-"""English words as phonemes: from a lexicon, else as a form of a word in it, else by letter-to-sound rules.
+"""Converts English words to phonemes: by a lexicon, as a form of a word in the lexicon, or by letter-to-sound rules.
 
-Phonemes are those of Kokoro, which the dictionaries of misaki use (Apache-2.0): American English, diphthongs as one
-capital letter. ``ipa`` writes them as espeak-ng does, for voices that were trained on its output.
+The phonemes are Kokoro's, which the dictionaries of misaki use (Apache-2.0): American English, diphthongs as one
+capital letter. ``ipa`` converts them to espeak-ng's notation, for voices that were trained on its output.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _IPA_PARTS = re.compile("|".join(sorted(map(re.escape, _IPA), key=len, reverse=T
 
 
 class Pronunciation:
-    """The phonemes of clauses in spoken words, as ``engine.english.clause.in_words`` writes them.
+    """Converts clauses of spoken words (see ``engine.english.clause.in_words``) to phonemes.
 
-    Every word gets phonemes, whether the lexicon has it or not.
+    Every word gets phonemes, also one that is not in the lexicon.
 
     Args:
         lexicon: The phonemes of words in lowercase letters.
-        spell: Writes Kokoro's phonemes as the lexicon does, such as ``ipa``.
+        spell: Converts Kokoro's phonemes to the lexicon's notation, such as ``ipa``.
     """
 
     def __init__(self, lexicon: Mapping[str, str], spell: Callable[[str], str] = str) -> None:
@@ -42,7 +42,7 @@ class Pronunciation:
         self._word = lru_cache(4096)(self._word_of)
 
     def phonemes(self, clause: str) -> str:
-        """Return a clause's phonemes: words between blanks, and the pauses , . ? ! as they are."""
+        """Return a clause's phonemes: the words separated by spaces, and the pauses , . ? ! unchanged."""
         words = re.findall(rf"[a-z']+|[{_PAUSES}]", clause.lower())
         said: list[str] = []
         following = ""
@@ -53,7 +53,7 @@ class Pronunciation:
         return "".join(reversed(said)).strip()
 
     def _in_context(self, word: str, following: str) -> str:
-        """Return a word's phonemes before the phonemes of the next one."""
+        """Return a word's phonemes. ``following`` are the next word's phonemes."""
         vowel = following.lstrip("ˈˌ")[:1] in _VOWELS if following else False
         if word == "the":
             return self._spell("ði" if vowel else "ðə")
@@ -71,7 +71,7 @@ class Pronunciation:
         return self._lexicon.get(word, "") or self._form(word)
 
     def _form(self, word: str) -> str:
-        """Return the phonemes of a regular form of a known word, or "" if there is no such word."""
+        """Return the phonemes of a regular form (such as a plural) of a lexicon word; "" for other words."""
         for ending, stems, make in _FORMS:
             if not word.endswith(ending):
                 continue
@@ -83,7 +83,7 @@ class Pronunciation:
         return ""
 
     def _made(self, word: str) -> str:
-        """Return the phonemes of an unknown word: of two known ones, or by rules."""
+        """Return the phonemes of an unknown word: those of two known words that form it, or by rules."""
         plain = word.replace("'", "")
         for at in range(len(plain) - 3, 2, -1):
             first, second = self._lexicon.get(plain[:at]), self._known(plain[at:])
@@ -133,4 +133,4 @@ _FORMS = (
     ("less", ("",), _add("ləs")),
     ("ful", ("",), _add("fəl")),
 )
-"""An ending, what the base word has instead of it, and the change of its phonemes."""
+"""Regular endings: the ending, the endings of the base word, and a function that changes the base word's phonemes."""

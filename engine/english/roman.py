@@ -1,4 +1,4 @@
-"""Roman numerals, told from words and letters by the word before them: Chapter IV, Henry VIII."""
+"""Recognizes Roman numerals by the word before them: Chapter IV, Henry VIII."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NOT_NAMES = frozenset(
     {"a", "an", "and", "at", "by", "for", "her", "his", "in", "is", "it", "my", "no", "of", "on", "or", "our"}
     | {"that", "the", "their", "this", "to", "we", "your"}
 )
-"""Words that begin a sentence with a capital letter, and name nothing that is numbered."""
+"""Words that may begin a sentence with a capital letter, and that no numeral follows."""
 
 
 def numeral(word: str, before: str) -> str:
-    """Return what a numeral says after the word before it; "" for a word that is none."""
+    """Return the spoken form of a Roman numeral after the word ``before``; "" if the word is not a numeral."""
     name = before.lstrip("(\"'“*_")
     if not _NUMERAL.fullmatch(word) or not (name[:1].isupper() and name.isalpha()):
         return ""

@@ -1,4 +1,4 @@
-"""Words that a pattern tells: times, dates, amounts, quantities, fractions, ranges, versions, telephone numbers."""
+"""Spells words that match a pattern: times, dates, amounts, quantities, fractions, ranges, versions, numbers."""
 
 from __future__ import annotations
 
@@ -50,15 +50,21 @@ def _ordinal(match: re.Match[str], _: str) -> str:
 
 
 def _money(match: re.Match[str], _: str) -> str:
-    """$5M, €25/hour."""
-    amount, magnitude, time = match.groups()
-    per = f" per {SHORT_TIMES.get(time) or spell_part(time)}" if time else ""
-    return money(amount, SHORT_MAGNITUDES.get(magnitude or "", "")) + per
+    """Spell an amount of money, such as $5M, €25/hour or $0.15/kWh."""
+    amount, magnitude, unit = match.groups()
+    return money(amount, SHORT_MAGNITUDES.get(magnitude or "", "")) + _per(unit)
 
 
 def _money_after(match: re.Match[str], _: str) -> str:
-    amount, sign = match.groups()
-    return f"{digits_or_number(amount)} cents" if sign == "¢" else money(sign + amount)
+    amount, sign, unit = match.groups()
+    said = f"{digits_or_number(amount)} cents" if sign == "¢" else money(sign + amount)
+    return said + _per(unit)
+
+
+def _per(unit: str | None) -> str:
+    if not unit:
+        return ""
+    return f" per {SHORT_TIMES.get(unit) or (_unit(unit, '1') if unit in UNITS else spell_part(unit))}"
 
 
 def _foreign_dollars(match: re.Match[str], _: str) -> str:
@@ -84,7 +90,7 @@ def _ratio(match: re.Match[str], _: str) -> str:
 
 
 def _span(match: re.Match[str], _: str) -> str:
-    """A range of amounts, times or decimals; "" where a side is none of them."""
+    """Spell a range of amounts, times or decimals; "" if one side is none of these."""
     first, last = match.groups()
     if first[0] in CURRENCIES and re.fullmatch(NUMBER, last):
         return f"{digits_or_number(first[1:])} to {money(first[0] + last)}"
@@ -97,7 +103,7 @@ def _value(text: str) -> str:
 
 
 def _version(match: re.Match[str], _: str) -> str:
-    """v2.0.1-rc1 -> version two point zero point one are see one."""
+    """Spell a version: v2.0.1-rc1 -> version two point zero point one are see one."""
     mark, numbers, suffix = match.groups()
     spoken = " point ".join(digits_or_number(one) for one in numbers.split("."))
     return f"{'version ' if mark else ''}{spoken}{' ' + spell_part(suffix) if suffix else ''}"
@@ -163,12 +169,12 @@ _Shapes = list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]]
 _VALUES: _Shapes = [
     (re.compile(r"(\d{1,2}):(\d\d)([ap]\.?m\.?)?", re.IGNORECASE), _clock),
     (re.compile(r"([1-9]|1[0-2])()([ap]\.?m\.?)", re.IGNORECASE), _clock),
-    (re.compile(rf"({_SIGN}(?:{NUMBER}))({_MAGNITUDE})?(?:/([a-z]+))?"), _money),
+    (re.compile(rf"({_SIGN}(?:{NUMBER}))({_MAGNITUDE})?(?:/([a-zA-Z]+))?"), _money),
     (re.compile(rf"({NUMBER})({_UNIT})"), _quantity),
     (re.compile(rf"({NUMBER})({_MAGNITUDE})"), _short_amount),
     (re.compile(NUMBER), _plain_number),
 ]
-"""What a range may have on each side."""
+"""Patterns that a range may have on each side."""
 SHAPES: _Shapes = [
     *_VALUES[:2],
     (re.compile(r"(\d{1,4}):(\d)"), _ratio),
@@ -177,7 +183,7 @@ SHAPES: _Shapes = [
     (re.compile(r"(\d{1,15}|\d{1,3}(?:,\d{3})+)(?:st|nd|rd|th)", re.IGNORECASE), _ordinal),
     (re.compile(r"'?(\d{4}|\d0)'?s"), _decade),
     *_VALUES[2:5],
-    (re.compile(rf"({NUMBER})([€£₹¢])"), _money_after),
+    (re.compile(rf"({NUMBER})([€£₹¢])(?:/([a-zA-Z]+))?"), _money_after),
     (re.compile(rf"(US|CA|AU|NZ|HK|A|C)\$({NUMBER})"), _foreign_dollars),
     (re.compile(_UNIT), _loose_unit),
     (re.compile(rf"({NUMBER})x"), _times),

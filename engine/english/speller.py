@@ -1,12 +1,12 @@
-"""Written English -> what one says: lowercase letters, apostrophes, blanks and the pauses `,` `.` `?`, while the
-text still arrives.
+"""Converts streaming written English to spoken words: lowercase letters, apostrophes, spaces and the pauses `,` `.`
+`?`.
 
 Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; words of another
-alphabet are mentioned ("something in greek"), and other unspeakable text is dropped. Every letter knows the character
-it came from.
+alphabet are mentioned ("something in greek"), and other unspeakable text is dropped. Every letter is returned with the
+index of its source character.
 
-A word is spoken as soon as the blank after it is there. Few wait for the next word: an amount of money ("$3 million"),
-a full hour ("5:00 PM"), and digits that may begin a telephone number ("(415) 555-2671").
+A word is returned as soon as the space after it arrives. Few words wait for the next one: an amount of money ("$3
+million"), a full hour ("5:00 PM"), and digits that may begin a telephone number ("(415) 555-2671").
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_WORD = 200  # characters; more without a blank is cut, so that no input 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Letters to say and, for each, the index of its source character in all text fed so far."""
+    """Spoken letters and, for each, the index of its source character in all text fed so far."""
 
     letters: str
     sources: tuple[int, ...]
@@ -43,7 +43,10 @@ NOTHING = Said("", ())
 
 
 class Speller:
-    """Feed pieces of text, flush once at the end. How the text is cut makes no difference to the whole output."""
+    """The speller of one text: feed its pieces, and flush once at the end.
+
+    The cuts between pieces do not affect the output.
+    """
 
     def __init__(self) -> None:
         self._begin = 0  # index of the first character of self._word
@@ -54,15 +57,17 @@ class Speller:
         self._last = ""  # the last letter said
 
     def feed(self, text: str, start: int | None = None) -> Said:
-        """Return what can be said now. ``start`` is where the piece begins in the whole text, if not where the last one
-        ended: what is left out between them is not said, and counts.
+        """Return the spoken letters that are final.
+
+        ``start`` is the index of the piece in the whole text, if it does not follow the previous piece. The text left
+        out between them is not spoken, but counts in the indices.
         """
         if start is not None:
             self._begin = start - len(self._word)
         return _join(self._feed(text))
 
     def flush(self) -> Said:
-        """Return the rest, closed by a full stop if something was said and it ends without one."""
+        """Return the rest. If anything was spoken, it ends with a full stop or a question mark."""
         said = [self._end_word(), self._release("")]
         if self._last and self._last not in ".?":
             said.append(self._say(".", self._begin - 1, 1))
@@ -107,7 +112,7 @@ class Speller:
         return self._waiting is not None and bool(_MONEY.fullmatch(self._waiting[0]))
 
     def _release(self, after: str) -> Said:
-        """Say the word that waits; ``after`` is the next one, "" if there is none in its line."""
+        """Spell the waiting word. ``after`` is the next word, or "" if the line has none."""
         if self._waiting is None:
             return NOTHING
         word, begin, before = self._waiting
@@ -128,9 +133,7 @@ class Speller:
         return self._say(spoken, begin, len(word))
 
     def _say(self, spoken: str, begin: int, length: int) -> Said:
-        """Put a blank before words and drop pauses that follow pauses; spread the letters over the source
-        characters.
-        """
+        """Add a space before words, drop repeated pauses, and map each letter to a source character."""
         spoken = " ".join(re.sub(r"\s*([,.?])[ ,.?]*", r"\1 ", spoken).split())
         if self._last in ("", ",", ".", "?"):
             spoken = spoken.lstrip(",.? ")

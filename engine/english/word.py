@@ -1,4 +1,4 @@
-"""One written word with its punctuation, as one says it."""
+"""Converts one written word with its punctuation to spoken words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ABOUT = {"±": "plus or minus ", "~": "about ", "≈": "about "}
 
 @lru_cache(4096)  # words come again and again, and a burst of first sounds waits for each of them
 def speak(word: str, before: str = "") -> str:
-    """One written word with its punctuation -> what one says. `before` is the word before it, as written."""
+    """Return the spoken form of a written word with its punctuation. ``before`` is the previous word, as written."""
     if (apart := written_out(word)) != word:
         parts = apart.split()
         return " ".join(speak(part, [before, *parts][i]) for i, part in enumerate(parts))
@@ -47,13 +47,13 @@ def speak(word: str, before: str = "") -> str:
 
 
 def pause(closing: str) -> str:
-    """The strongest pause within closing punctuation, or none: . and ? before comma."""
+    """Return the strongest pause in the punctuation after a word: . or ? before a comma; "" if there is none."""
     pauses = [PAUSES[sign] for sign in closing if sign in PAUSES]
     return next((pause for pause in ("?", ".", ",") if pause in pauses), "")
 
 
 def _core(core: str, before: str, tail: str) -> str:
-    """A word without the punctuation around it."""
+    """Return the spoken form of a word without the punctuation around it."""
     if alphabet := foreign(core):
         return "" if foreign(before) == alphabet else f"something in {alphabet}"
     if core.lower() == "am" and _TIME.fullmatch(before):
@@ -71,7 +71,7 @@ def _core(core: str, before: str, tail: str) -> str:
 
 
 def _single_letter(letter: str, before: str, tail: str) -> str:
-    """Letters are named; a and I are words unless they stand in a row of letters or before a comma."""
+    """Return the name of a letter. "a" and "I" are words, except in a row of letters, or "a" before a comma."""
     in_row = bool(re.fullmatch(r"[A-Za-z][,;:]?", before)) and before.lower() not in ("a", "i")
     is_word = letter in "aI" and not in_row and not (tail == "," and letter == "a")
     return letter.lower() if is_word else LETTER_NAMES[letter.lower()]

@@ -20,7 +20,7 @@ import os
 import secrets
 from pathlib import Path
 
-from engine.deployment.secret_file import check_secret
+from engine.deployment.secret_file import read_secret_bytes
 from engine.errors import ConfigError, WireError
 from engine.ipc.protocol_version import ANOTHER, VERSION
 
@@ -54,7 +54,7 @@ class Doorkeeper:
             return b"", b""
         theirs, proof = answer[:_RANDOM], answer[_RANDOM : _RANDOM + _PROOF]
         if not hmac.compare_digest(proof, _prove(self._token, b"worker", self._ours + theirs)):
-            raise WireError("it has a different token")
+            raise WireError("its token differs from this server's; give the worker a copy of the server's token file")
         self.done = True
         return _prove(self._token, b"server", self._ours + theirs), answer[_RANDOM + _PROOF :]
 
@@ -89,7 +89,7 @@ class Visitor:
         if len(self._read) < _PROOF:
             return b"", b""
         if not hmac.compare_digest(self._read[:_PROOF], _prove(self._token, b"server", self._theirs + self._ours)):
-            raise WireError("the server has a different token")
+            raise WireError("the server has a different token; give this worker a copy of the server's token file")
         self.done = True
         return b"", self._read[_PROOF:]
 
@@ -114,13 +114,9 @@ def read_token(path: Path) -> bytes:
     Raises:
         ConfigError: The file is unreadable, readable by other users, or holds less than 16 bytes.
     """
-    try:
-        token = path.read_bytes().strip()
-        check_secret(path, "The token")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the token: {error.strerror}") from None
+    token = read_secret_bytes(path, "The workers' token")
     if len(token) < 16:
-        raise ConfigError(f"{path}: the token is too short ({len(token)} bytes); use at least 16")
+        raise ConfigError(f"{path}: the workers' token is too short ({len(token)} bytes); use at least 16")
     return token
 
 

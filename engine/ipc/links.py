@@ -1,4 +1,4 @@
-"""The connections between a server and its workers: a stream socket, or a pair of objects in one process."""
+"""The connections between a server and its workers: a stream socket, or a pair of linked objects in one process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ALONE_S = 10.0  # a peer that acknowledges no data for this long counts as gone
 class Link(Protocol):
     """One end of a connection. Received messages go to a callback.
 
-    ``send`` never waits. ``close`` first transmits the messages that were sent. ``abort`` discards them: it is for a
-    peer that no longer reads.
+    ``send`` never waits. ``close`` first transmits the messages that were sent. ``abort`` discards these messages, for
+    a peer that no longer reads.
     """
 
     def send(self, message: Message) -> None: ...

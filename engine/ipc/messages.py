@@ -95,9 +95,9 @@ class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
     onward: bool
     """Whether the chunk goes to the next hop."""
     kept: tuple[Chunk, ...] = ()
-    """Chunks that stages checkpointed since the last message. They only matter if this worker is lost."""
+    """Chunks that stages checkpointed since the last message. They are used only if this worker is lost."""
     marks: dict[str, float] = {}
-    """Events since the last message, as monotonic seconds by name. They travel along to save messages of their own."""
+    """Timeline events since the last message, as monotonic seconds by name. They need no message of their own."""
 
 
 class Marks(Frame, frozen=True, tag="marks"):
@@ -202,7 +202,7 @@ class Beat(Frame, frozen=True, tag="beat"):
     unavailable: dict[str, str] = {}
     """The stages that are temporarily unavailable, each with the reason as a sentence."""
     moving: tuple[str, ...] = ()
-    """The runs that have a stage in a step or ready to step. They wait only for this worker."""
+    """The runs with a stage that is in a step or ready to step, so that they wait only for this worker."""
 
 
 class Join(Frame, frozen=True, tag="join"):
@@ -270,8 +270,8 @@ Message = (
 class MessageCodec:
     """Encodes messages to frames and decodes them.
 
-    With ``shared`` memory, for two processes on one machine, large arrays are passed by reference. ``mapped`` are the
-    files that have been read and that the other end may release.
+    With ``shared`` memory, for two processes on one machine, large arrays are passed by reference. ``mapped`` lists the
+    files that were read, so that the other end may release them.
     """
 
     def __init__(self, shared: SharedMemory | None = None) -> None:

@@ -24,7 +24,7 @@ POSSIBLE = sys.platform == "linux"
 
 
 class SharedMemory:
-    """The arrays that one end of a link shares and that the other end has not copied yet."""
+    """The arrays that one end of a link has shared and that the other end has not copied yet."""
 
     def __init__(self) -> None:
         self._files: set[int] = set()

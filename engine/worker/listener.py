@@ -25,7 +25,11 @@ class Listener:
     """Seconds produced here, including audio that repeats the lost replica's."""
 
     def resume(self, given_s: float, playing_s: float | None, now_s: float) -> None:
-        """Continue an answer of which the listener has received ``given_s`` and played ``playing_s`` seconds."""
+        """Continue the answer of a lost replica.
+
+        The listener has received ``given_s`` seconds and played ``playing_s`` seconds of it (None: playback has not
+        started).
+        """
         self.again_s = self.produced_s = given_s
         self.started_s = None if playing_s is None else now_s - playing_s
 

@@ -12,7 +12,7 @@ from engine.worker.listener import Listener
 
 
 class Pace(Protocol):
-    """A chunk policy, which depends on the playback."""
+    """A policy for the number of codec frames in an answer's next chunk. It depends on the playback."""
 
     def size(self, count: int) -> int:
         """Return how many codec frames the ``count``-th chunk (from 0) of this answer should hold."""

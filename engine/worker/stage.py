@@ -80,13 +80,13 @@ class StageType(Protocol):
     """The factory of a stage, usually its class.
 
     ``describe`` returns the info that the stage will have. It reads at most a checkpoint's configuration, no weights,
-    and uses no device. Both methods raise ConfigError or WeightsError.
+    and uses no device. ``describe`` and the call itself raise ConfigError or WeightsError.
 
-    Optional attributes:
+    Optional attributes, absent unless set to True:
 
-    - ``plannable`` (True): the stage can be created on torch's ``meta`` device, without reading weights. Then the
-      memory it needs is checked before loading.
-    - ``composes`` (True): the stage is composed of the models in ``StageConfig.models``.
+    - ``plannable``: the stage can be created on torch's ``meta`` device, without reading weights. Then the memory
+      it needs is checked before loading.
+    - ``composes``: the stage is composed of the models in ``StageConfig.models``.
     """
 
     def describe(self, config: StageConfig, /) -> StageInfo: ...

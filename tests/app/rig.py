@@ -50,6 +50,8 @@ EXTENSIONS = {
     "RealtimeResponse": {"parley"},
     "ConversationItemTruncatedEvent": {"parley"},
     "InputAudioBufferSpeechStoppedEvent": {"parley"},
+    "Mcp": {"parley"},
+    "RealtimeFunctionTool": {"parley"},
     "ServerVad": {"backchannel_ms"},
     "SemanticVad": {"end_of_turn", "backchannel_ms", "target_cuts"},
 }

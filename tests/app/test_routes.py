@@ -40,6 +40,7 @@ ROWS: dict[tuple[str, str], Door] = {
     ("GET", "/docs/files"): "open",
     ("GET", "/openapi.json"): "open",
     ("GET", "/metrics"): "metrics",
+    ("GET", "/phone"): "key",
     ("GET", "/v1/models"): "key",
     ("GET", "/v1/models/{id}"): "key",
     ("GET", "/v1/audio/voices"): "key",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import ChatServerOptions, options_of
 from engine.worker.llm.prompted_tools import prompted
 from engine.worker.text.chat_template import Template
+from engine.worker.text.template_check import check_template
 from tests.cases.chat_templates import TEMPLATES, missing, template
 from tests.cases.conversations import SHAPES, assistant, system, user
 
@@ -99,6 +101,11 @@ def test_no_template_refuses_a_conversation_or_loses_a_part_of_it(name: str) -> 
         prompt = rendered(name, messages)
         lost |= {(shape, text) for text in texts(messages) if text not in prompt}
     assert lost == LOST.get(name, frozenset())
+
+
+@pytest.mark.parametrize("name", [name for names in TEMPLATES.values() for name in names])
+def test_no_template_takes_too_much_time_or_memory(name: str) -> None:
+    check_template(template(name), Path(name))
 
 
 @pytest.mark.parametrize("name", SEEING)

@@ -218,11 +218,11 @@ async def test_every_shape_of_offer_is_answered(server: Running, offer: str) -> 
 @pytest.mark.parametrize(
     ("shape", "why"),
     [
-        (lambda sdp: without(sdp, "a=fingerprint:") + WEAK + "\r\n", "without a DTLS fingerprint"),
+        (lambda sdp: without(sdp, "a=fingerprint:") + WEAK + "\r\n", "lacks its DTLS fingerprint"),
         (lambda sdp: "m=application" + sdp.split("m=application")[1], "no audio section with Opus"),
         (lambda sdp: re.sub(r"m=audio \d+", "m=audio 0", sdp), "no audio section with Opus"),
         (lambda sdp: sdp.replace("a=mid:1", "a=mid:0"), "unique mid"),
-        (lambda sdp: without(sdp, "a=setup:"), "without a DTLS fingerprint"),
+        (lambda sdp: without(sdp, "a=setup:"), "lacks its DTLS fingerprint"),
         (lambda sdp: sdp.replace("m=audio", "m=audio x", 1), "is not valid"),
         (lambda sdp: "hello", "no audio section with Opus"),
         (lambda sdp: "", "no audio section with Opus"),

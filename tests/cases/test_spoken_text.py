@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.english.lexicon import LETTER_NAMES
 from engine.english.speller import Speller
 from engine.worker.llm.spoken_text import SpokenText
 
@@ -75,6 +76,22 @@ def test_most_sentences_of_each_kind_are_said_as_expected() -> None:
             wrong[kind].append(f"{text!r}: {said(text)!r}")
     assert sum(map(len, wrong.values())) <= 0.03 * len(CASES), dict(wrong)
     assert dict(wrong) == {}
+
+
+def test_what_somebody_expected_who_had_not_seen_the_code_is_said() -> None:
+    lines = Path(__file__).with_name("spoken_english_blind.tsv").read_text().splitlines()[1:]
+    wrong: list[str] = []
+    for _, text, expected in (line.split("\t") for line in lines):
+        if folded(said(text)) not in {folded(one) for one in expected.split("|")}:
+            wrong.append(f"{text!r}: {said(text)!r}")
+    assert len(wrong) <= 0.03 * len(lines), wrong
+
+
+def folded(words: str) -> str:
+    """Return words without blanks, and with letters instead of their names: ``a m``, ``am`` and ``ay em`` are equal."""
+    names: dict[str, str] = {name: letter for letter, name in LETTER_NAMES.items()}
+    found: list[str] = re.findall(r"[a-z0-9]+", words.lower().replace("'", "").replace("é", "e"))
+    return "".join(names.get(word, word) for word in found)
 
 
 def test_spelling_delays_a_clause_by_less_than_two_milliseconds() -> None:

@@ -70,7 +70,7 @@ def test_what_is_written_as_it_should_be_is_read() -> None:
         ({"t": "txet", "text": "hi", "start": 0}, "Invalid value 'txet'"),
         ({"t": "audio", "wave": np.zeros(2, np.float64)}, "array of float32, not of float64"),
         ({"t": "speech", "pcm": np.zeros(2, np.float32)}, "array of int16, not of float32"),
-        ({"t": "codes", "frames": [1, 2]}, "expected an array, not list"),
+        ({"t": "codes", "frames": [1, 2]}, "expected a NumPy array, not list"),
         ({"t": "usage", "finish": "bored"}, "Invalid enum value 'bored'"),
     ],
 )  # fmt: skip
@@ -108,7 +108,7 @@ def test_a_familys_struct_goes_as_tensors_and_is_itself_again() -> None:
         ({"at": 7}, "missing required field `latent`"),
         ({"at": 7, "latnet": np.ones(3, np.float32), "latent": np.ones(3, np.float32)}, "unknown field `latnet`"),
         ({"at": 7, "latent": np.ones(3)}, "array of float32, not of float64"),
-        ({"at": 7, "latent": [1.0]}, "expected an array"),
+        ({"at": 7, "latent": [1.0]}, "expected a NumPy array"),
     ],
 )
 @pytest.mark.seed("A2.21", "A4.20")

@@ -77,20 +77,20 @@ def test_a_request_passes_the_stages_that_bring_what_it_wants(
     [
         (WHOLE[:2], typed(), "has no voice; ask for text"),
         (WHOLE[:2], typed(say="x"), "has no voice; ask for text"),
-        (WHOLE[1:], live(), "does not hear; type to it"),
+        (WHOLE[1:], live(), "does not accept audio; send text"),
         ([OMNI, ROWS], live(wants=ONLY), "gives no transcript"),
         ([EARS], live(wants=IN_WRITING - ONLY), "gives no text"),
         (
             [named(EARS, emits=kinds(Text), feeds=frozenset(), takes=kinds(Speech, Transcript))],
             typed(wants=IN_WRITING),
-            "takes no typed messages",
+            "does not accept typed messages",
         ),  # it writes only what it hears,
         ([TALKER, CODE2WAV], typed(), "is only a voice: it can speak a given text, but not answer"),
         ([TALKER, CODE2WAV], live(), "is only a voice: it can speak a given text, but not answer"),
         ([named(EARS, unfit="No ears here: type."), *WHOLE[1:]], live(), "No ears here: type."),
         ([named(OMNI, says=False), ROWS], typed(say="x"), "cannot speak a given text"),
-        ([OMNI, ROWS], typed(say="x", wants=frozenset()), "ask for audio"),
-        (WHOLE, typed(say="x", wants=frozenset({"text"})), "ask for audio"),
+        ([OMNI, ROWS], typed(say="x", wants=frozenset()), "add .audio. to `wants`"),
+        (WHOLE, typed(say="x", wants=frozenset({"text"})), "add .audio. to `wants`"),
     ],
 )
 def test_a_request_that_has_no_way_is_told_so(stages: list[StageInfo], request_: Request, told: str) -> None:

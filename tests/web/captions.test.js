@@ -66,7 +66,7 @@ function captions(t) {
   for (const [name, value] of Object.entries(globals)) globalThis[name] = value;
   t.after(() => Object.keys(globals).forEach((name) => delete globalThis[name]));
   const list = new Element("div");
-  const shown = () => list.children.map((one) => [one.querySelector("p").textContent, one.hasAttribute("aria-busy")]);
+  const shown = () => list.children.map((one) => [one.querySelector("p")?.textContent ?? "", one.hasAttribute("aria-busy")]);
   return { captions: new Captions(list, new Element("div")), shown };
 }
 
@@ -74,7 +74,7 @@ test("what a user began to say and no session ends is no longer waited for, and 
   const { captions: one, shown } = captions(t);
   one.complete("a", "user", "Hello.");
   one.begin("b", "user");
-  one.guess("c", "What time");
+  one.guess("c", "what time");
   one.begin("d", "answer");
   assert.deepEqual(shown(), [["Hello.", false], ["", true], ["What time", true], ["", true]]);
   one.leave();

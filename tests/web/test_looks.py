@@ -144,10 +144,10 @@ async def test_nothing_moves_while_an_answer_is_spoken_or_after_it(server: Runni
             words = " ".join(f"word{n}" for n in range(40))
             await page.ask(f"say: {words}")
             await page.until("document.querySelectorAll('#captions .answer').length === 2")
+            answer = "document.querySelector('#captions .answer:last-child')"
             await page.until(
-                "document.querySelector('#captions .answer:last-child .next')?.textContent.includes('word39')"
+                f"{answer}.querySelector('.next')?.textContent.includes('word39') && {answer}.querySelector('.now')"
             )
-            await page.until("document.querySelector('#captions .answer:last-child .now') !== null")
             during = await page.value(BOXES)
             await page.state("ready")
             await page.until("document.querySelector('.answer:last-child .meta button').checkVisibility()")

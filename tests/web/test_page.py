@@ -13,6 +13,7 @@ from engine.worker.models.script import ScriptThinker
 from engine.worker.stage import StageConfig
 from tests.app.rig import LoudnessVad, Running, running, script_spec
 from tests.web.browser import AUDIBLE, Chromium, Page
+from tests.web.test_states import PASTE, REACHED
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
@@ -32,6 +33,17 @@ async def test_a_typed_question_is_answered_aloud_and_in_words(page: Page) -> No
     assert await page.errors() == []
 
 
+def loading(loaded: dict[str, object]) -> str:
+    """A script that gives the list of models other descriptions of the model."""
+    return (
+        "const real = window.fetch; window.fetch = async (...what) => {"
+        "  const got = await real(...what);"
+        "  if (!String(what[0].url ?? what[0]).endsWith('/models')) return got;"
+        f"  const list = await got.json(); Object.assign(list.data[0].parley, {json.dumps(loaded)});"
+        "  return Response.json(list); };"
+    )
+
+
 @pytest.mark.parametrize(
     ("loaded", "invitation", "how"),
     [
@@ -45,19 +57,92 @@ async def test_the_page_invites_to_what_the_model_can_do(
 ) -> None:
     """A language model answers anything; behind ears that only know another model's requests, users should type."""
     async with browser.page() as page:
-        await page.before(
-            "const real = window.fetch; window.fetch = async (...what) => {"
-            "  const got = await real(...what);"
-            "  if (!String(what[0].url ?? what[0]).endsWith('/models')) return got;"
-            f"  const list = await got.json(); Object.assign(list.data[0].parley, {json.dumps(loaded)});"
-            "  return Response.json(list); };"
-        )
+        await page.before(loading(loaded))
         await page.open(server.http)
         await page.shows("#invitation", invitation)
         assert await page.value("document.getElementById('start').checkVisibility()") is how
         await page.shows("#hint", "Tap the microphone" if how else "Type your question")
         closed = bool(loaded["examples"])  # the page then says so, and names the command for more
         assert await page.value("document.getElementById('upgrade').checkVisibility()") is closed
+
+
+BREAKS = """
+window.WebSocket = class extends WebSocket {
+  constructor(...where) {
+    super(...where);
+    this.addEventListener("message", (message) =>
+      Object.defineProperty(message, "data", { value: message.data.replaceAll("¶", "\\\\n") }));
+  }
+};
+"""
+"""A question is one line: each ¶ in an answer becomes the end of a line."""
+
+
+async def test_an_answer_in_markdown_is_shown_as_such_and_copied_as_it_was_written(
+    server: Running, browser: Chromium
+) -> None:
+    source = "Some **bold** words¶¶- one¶- <b>two</b>¶¶| a | b |¶|---|---|¶| [x](javascript:y) | `z` |"
+    async with browser.page(permissions=["clipboard-read", "clipboard-write"]) as page:
+        await page.before(BREAKS)
+        await page.open(server.http)
+        await page.ask(f"say: {source}")
+        await page.until("document.querySelector('.answer .words .next') !== null")
+        await page.until("document.querySelector('.answer strong .now')?.textContent === 'bold'")
+        await page.state("ready")
+        await page.until("document.querySelectorAll('.answer :is(.now, .next)').length === 0")
+        texts = (
+            "[...document.querySelectorAll('.answer .words :is(strong, li, th, td, code)')].map((o) => o.textContent)"
+        )
+        assert await page.value(texts) == ["bold", "one", "<b>two</b>", "a", "b", "[x](javascript:y)", "z", "z"]
+        assert await page.value("document.querySelectorAll('.answer :is(b:not(.unseen), a)').length") == 0
+        await page.do("click", ".answer .meta button:last-child")
+        await page.shows(".answer .meta button:last-child", "Copied")
+        assert await page.value("navigator.clipboard.readText()") == source.replace("¶", "\n")
+
+
+async def test_a_model_without_pictures_is_offered_no_camera(server: Running, browser: Chromium) -> None:
+    keys = "['camera', 'screen', 'picture'].map((id) => document.getElementById(id).checkVisibility())"
+    for abilities, seen in ((["audio", "image", "text"], True), (["audio", "text"], False)):
+        async with browser.page() as page:
+            await page.before(loading({"abilities": abilities}))
+            await page.open(server.http)
+            await page.shows("#abilities", "Hears speech and sees pictures." if seen else "Hears speech.")
+            assert await page.value(keys) == [seen] * 3
+            await page.do("press", "c", on="page.keyboard")
+            await page.value(PASTE)
+            if seen:
+                await page.until("document.querySelector('#preview video') !== null")
+            else:
+                await page.shows("#notice", "This model takes no pictures")
+                assert await page.value("window.asked") == []
+
+
+async def test_a_phone_gets_the_pages_address_where_it_can_reach_it(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(REACHED)
+        await page.open(server.http)
+        await page.until("!document.getElementById('open-phone').hidden")
+        await page.do("click", "#open-menu")
+        await page.do("click", "#open-phone")
+        await page.shows("#phone-url", "http://192.168.1.20:8000/")
+        assert await page.value("document.querySelector('#phone-code path').getBoundingClientRect().width") > 10
+        assert await page.value("document.getElementById('phone-insecure').checkVisibility()")  # no microphone there
+    async with browser.page() as page:  # on this machine alone
+        await page.open(server.http)
+        await page.shows("#abilities", "Hears speech")
+        await page.do("click", "#open-menu")
+        assert not await page.value("document.getElementById('open-phone').checkVisibility()")
+
+
+async def test_the_chosen_theme_is_there_before_the_page(server: Running, browser: Chromium) -> None:
+    for system, chosen, first in (("dark", "auto", "dark"), ("dark", "light", "light"), ("light", "dark", "dark")):
+        async with browser.page(colorScheme=system) as page:
+            await page.before(
+                "new MutationObserver(() => document.body && (window.first ??= document.documentElement.dataset.theme))"
+                ".observe(document, { childList: true, subtree: true })"
+            )
+            await page.open(server.http, theme=chosen)
+            assert await page.value("window.first") == first
 
 
 async def test_the_models_own_examples_are_questions_until_something_was_said(page: Page) -> None:

@@ -1,5 +1,6 @@
 // The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner;
-// `voice.test.js` and `lost_line.test.js` put them together over lines of their own, `captions.test.js` has its own list.
+// `voice.test.js` and `lost_line.test.js` put them together over lines of their own, `captions.test.js` has its own list,
+// `markdown.test.js` the texts.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -22,6 +23,7 @@ import { Tools } from "../../web/src/tools";
 
 import "./captions.test";
 import "./lost_line.test";
+import "./markdown.test";
 import "./playback.test";
 import "./voice.test";
 

@@ -1,7 +1,9 @@
 /** The conversation as text: one entry an utterance, in the order in which they began. Knows no protocol. */
 
+import { AnswerText } from "./answer_text";
 import { draw, made } from "./dom";
 import type { Who } from "./library";
+import { sentenceCase } from "./sentence_case";
 
 const NAMES: Record<Who, string> = { user: "You", answer: "Parley" };
 const PICTURE = { width: 240, height: 180, quality: 0.7 };
@@ -25,6 +27,8 @@ export interface Kept extends Said {
 }
 
 export class Captions {
+  /** Whether all recognized speech is English. */
+  english = false;
   private readonly entries = new Map<string, HTMLElement>();
   private atEnd = true; // a reader who scrolled back is left there
   private top_px = 0;
@@ -50,34 +54,21 @@ export class Captions {
     this.follow();
   }
 
-  /** The next words of an utterance that is under way. */
-  append(item: string, who: Who, text: string): void {
-    const entry = this.entry(item, who);
-    if (entry.classList.contains("partial")) words(entry).textContent = ""; // what it was taken for is over
-    entry.classList.remove("partial");
-    const next = words(entry).querySelector(".next");
-    if (next === null) words(entry).append(text);
-    else this.tint(words(entry), next, text);
+  /** The next words of an answer that is under way. */
+  append(item: string, text: string): void {
+    this.answer(item).append(text);
     this.follow();
   }
 
   /** The words of an answer that are known and not heard yet: all of them. */
   coming(item: string, text: string): void {
-    const paragraph = words(this.entry(item, "answer"));
-    let next = paragraph.querySelector(".next");
-    if (next === null) {
-      if (text === "") return;
-      next = made("span", "", "next");
-      paragraph.append(next);
-    }
-    next.textContent = text;
+    this.answer(item).setComing(text);
     this.follow();
   }
 
   /** No more words of this answer are heard. */
   finish(item: string): void {
-    const entry = this.entries.get(item);
-    if (entry !== undefined) untint(entry);
+    this.known(item)?.finish();
   }
 
   /** The user's words so far, as they are understood now. */
@@ -85,7 +76,7 @@ export class Captions {
     const entry = this.entry(item, "user");
     if (!entry.hasAttribute("aria-busy")) return; // it is known better
     entry.classList.add("partial");
-    words(entry).textContent = text;
+    words(entry).textContent = sentenceCase(text, this.english);
     this.follow();
   }
 
@@ -115,8 +106,10 @@ export class Captions {
 
   /** All the words of an utterance. Without any, the words that it was taken for stay, or a note that nothing was understood. */
   complete(item: string, who: Who, text: string): void {
+    const spoken = this.entries.has(item); // what was typed has no entry yet
     const entry = this.entry(item, who);
-    words(entry).textContent = text || words(entry).textContent || "not understood";
+    if (who === "answer") texts.get(entry)!.complete(text);
+    else words(entry).textContent = (spoken ? sentenceCase(text, this.english) : text) || words(entry).textContent || "not understood";
     entry.classList.remove("partial");
     entry.classList.toggle("empty", text === "");
     settle(entry);
@@ -124,21 +117,15 @@ export class Captions {
   }
 
   interrupted(item: string): void {
-    const entry = this.entries.get(item);
-    entry?.querySelector("p")?.querySelector(".next")?.remove();
-    this.finish(item);
-    entry?.classList.add("interrupted");
+    this.known(item)?.interrupt();
+    this.entries.get(item)?.classList.add("interrupted");
     this.follow();
   }
 
-  /** Only the beginning of an interrupted answer, `heard`, reached the user; the rest turns grey. */
+  /** Only the beginning of an interrupted answer, `heard`, reached the user; the rest is struck. */
   cut(item: string, heard: string): void {
     this.interrupted(item);
-    const entry = this.entries.get(item);
-    const text = entry && words(entry).textContent;
-    if (!entry || text == null) return;
-    if (text.startsWith(heard)) strike(entry, heard, text.slice(heard.length));
-    else words(entry).textContent = heard; // words that were said, and came too late to be shown
+    this.known(item)?.cut(heard);
   }
 
   /** No more words come for what is under way from this speaker. Screen readers now read it as a whole. */
@@ -198,12 +185,12 @@ export class Captions {
     this.top_px = scrollTop;
   }
 
-  /** The newest heard word stands out before the words to come. */
-  private tint(paragraph: HTMLElement, next: Element, text: string): void {
-    const before = paragraph.querySelector(".now");
-    before?.replaceWith(before.textContent ?? "");
-    const word = text.trimStart();
-    next.before(text.slice(0, text.length - word.length), made("span", word, "now"));
+  private answer(item: string): AnswerText {
+    return texts.get(this.entry(item, "answer"))!;
+  }
+
+  private known(item: string): AnswerText | undefined {
+    return texts.get(this.entries.get(item)!);
   }
 
   private entry(item: string, who: Who): HTMLElement {
@@ -232,41 +219,38 @@ export class Captions {
   }
 }
 
+/** The words of each answer's entry. */
+const texts = new WeakMap<HTMLElement, AnswerText>();
+
 function blank(who: Who): HTMLElement {
   const entry = made("div", "", who);
   entry.setAttribute("aria-busy", "true");
-  const text = made("p");
-  text.dir = "auto";
-  entry.append(made("b", NAMES[who], "unseen"), text);
+  entry.append(made("b", NAMES[who], "unseen"));
+  if (who === "answer") {
+    const text = new AnswerText();
+    texts.set(entry, text);
+    entry.append(text.element);
+  } else {
+    const text = made("p");
+    text.dir = "auto";
+    entry.append(text);
+  }
   return entry;
 }
 
 function saidIn(entry: HTMLElement): Said {
+  const answer = texts.get(entry);
   return {
     item: entry.dataset["item"] ?? "",
-    who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
+    who: entry.classList.contains("divider") ? null : answer === undefined ? "user" : "answer",
     name: entry.querySelector("b")?.textContent ?? "",
-    text: (entry.querySelector("p") ?? entry).textContent ?? "",
-    unheard: entry.querySelector("s")?.textContent ?? "",
+    text: answer?.source ?? (entry.querySelector("p") ?? entry).textContent ?? "",
+    unheard: answer?.unheard ?? "",
   };
 }
 
 function small(canvas: HTMLCanvasElement): string {
   return canvas.toDataURL("image/jpeg", PICTURE.quality);
-}
-
-/** Strikes the words that were not heard; punctuation before them stays. */
-function strike(entry: HTMLElement, heard: string, rest: string): void {
-  const first = rest.search(/[\p{L}\p{N}]/u);
-  if (first < 0) return;
-  const unheard = made("s", rest.slice(first));
-  unheard.title = "Not heard";
-  words(entry).replaceChildren(heard + rest.slice(0, first), unheard);
-}
-
-function untint(entry: HTMLElement): void {
-  for (const span of words(entry).querySelectorAll(".now, .next")) span.replaceWith(span.textContent ?? "");
-  words(entry).normalize();
 }
 
 function words(entry: HTMLElement): HTMLElement {

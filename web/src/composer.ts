@@ -1,7 +1,7 @@
 /** The line to type in, and the picture that goes with it: chosen, pasted or dropped. */
 
 import { draw, element } from "./dom";
-import { problemOf, type Problem, type VoiceClient } from "./library";
+import { Problem, problemOf, type Loaded, type VoiceClient } from "./library";
 
 const BY_TOUCH = matchMedia("(pointer: coarse)");
 
@@ -11,6 +11,7 @@ const file = element<HTMLInputElement>("file");
 
 export class Composer {
   private picture: string | null = null;
+  private sees = true;
 
   constructor(
     private readonly voice: VoiceClient,
@@ -31,6 +32,12 @@ export class Composer {
     });
   }
 
+  learn({ abilities }: Loaded): void {
+    this.sees = abilities?.includes("image") ?? true;
+    element("picture").hidden = !this.sees;
+    question.placeholder = this.sees ? "Type, or drop a picture" : "Type a message";
+  }
+
   ask(text: string): void {
     if (text.trim() === "" && this.picture === null) return;
     const { picture } = this;
@@ -42,6 +49,7 @@ export class Composer {
 
   private async take(picture: File | undefined): Promise<void> {
     if (picture === undefined) return;
+    if (!this.sees) return this.trouble(new Problem("refused", "This model takes no pictures: type or speak instead."));
     try {
       this.attach(await this.voice.read(picture));
     } catch (error) {

@@ -3,7 +3,7 @@
 import { fill, type Choice } from "./choices_list";
 import { element, setIcon } from "./dom";
 import { choices, choose } from "./memory";
-import { devices, problemOf, Trial, type Problem, type VoiceClient } from "./library";
+import { devices, problemOf, Trial, type Loaded, type Problem, type VoiceClient } from "./library";
 
 const microphones = element("microphones");
 const speakers = element("speakers");
@@ -40,6 +40,14 @@ export class DeviceMenus {
     screenButton.addEventListener("click", () => this.share());
     screenButton.hidden = !SHARES;
     navigator.mediaDevices?.addEventListener("devicechange", () => void this.list());
+  }
+
+  /** A model without pictures has no use for a camera or a screen. */
+  learn({ abilities }: Loaded): void {
+    const sees = abilities?.includes("image") ?? true;
+    element("camera-key").hidden = !sees;
+    screenButton.hidden = !sees || !SHARES;
+    if (!sees && this.shown !== null) this.look(false);
   }
 
   show(): void {

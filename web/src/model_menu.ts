@@ -10,7 +10,7 @@ const name = element("model-name");
 const voices = element("voices");
 const instructions = element<HTMLTextAreaElement>("instructions");
 
-const ABILITIES: Record<string, string> = { speech: "hears speech", image: "sees pictures", tools: "calls tools", audio: "speaks" };
+const ABILITIES: Record<string, string> = { audio: "hears speech", image: "sees pictures", tools: "calls tools", speech: "speaks" };
 
 export class ModelMenu {
   private model = "";

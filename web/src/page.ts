@@ -18,6 +18,7 @@ import { Menu } from "./menu";
 import { ModelMenu } from "./model_menu";
 import { PageTools } from "./page_tools";
 import { Pending } from "./pending";
+import { offerPhone, startPhone } from "./phone";
 import { placePopovers } from "./popovers";
 import { SessionPanel } from "./session_panel";
 import { Settings } from "./settings";
@@ -57,6 +58,7 @@ new Settings(voice, (wanted) => tools.use(wanted));
 new Inspector((panel) => panel === "panel-events" && events.show());
 startShortcuts();
 startHelp();
+startPhone();
 
 const BACK_MS = 15_000; // a session waits 20 s
 const left = recalled("back") as { ticket: Ticket; talking: boolean; at_ms: number } | null;
@@ -75,7 +77,7 @@ voice.on("spoke", (item) => {
 voice.on("text", (who, item, text, final) => {
   if (final && who === "user") captions.complete(item, who, text);
   else if (final) captions.finish(item);
-  else if (who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
+  else if (who === "answer") captions.append(item, text); // the user's words so far come as "hearing"
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, after its end
   showLook(); // a word changes nothing else
 });
@@ -99,6 +101,7 @@ voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null
 voice.on("problem", say);
 voice.on("queued", (position) => stage.queued(position));
 voice.on("line", (_kind, fellBack, resumed) => {
+  if (known.abilities === undefined) lookUp(); // the server was away, or had no key, when the page was loaded
   if (!resumed) captions.leave();
   if (!resumed && (lines++ > 0 || back) && !captions.empty) captions.divide("A new conversation begins");
   if (fellBack !== null) captions.divide(`Over a WebSocket: ${fellBack.message}`);
@@ -147,6 +150,9 @@ function learn(told: Loaded, speaking: string | null): void {
   hero.learn(loaded);
   stage.learn(loaded);
   tools.learn(loaded);
+  devices.learn(loaded);
+  composer.learn(loaded);
+  captions.english = loaded.languages?.join() === "en";
   session.learn(loaded);
   show();
 }
@@ -157,6 +163,7 @@ function lookUp(): void {
     (loaded) => loaded && learn({ ...loaded, ...known }, null),
     () => undefined, // the conversation names the problem
   );
+  offerPhone(voice.place).catch(() => undefined);
 }
 
 /** Empty pages; the conversation goes on. */

@@ -12,7 +12,8 @@ export function startShortcuts(): void {
       element("question").focus();
     }
     const id = KEYS[event.key.toLowerCase()];
-    if (id !== undefined) element<HTMLButtonElement>(id).click();
+    const button = id === undefined ? null : element<HTMLButtonElement>(id);
+    if (button?.checkVisibility()) button.click();
   });
 }
 

@@ -39,7 +39,7 @@ export class ToolCards {
 
 function card({ name, arguments: given }: ToolCall): HTMLElement {
   const card = made("div", "", "tool");
-  card.append(icon("tool"), made("b", name), made("span", fieldsOf(given), "given"), made("span", "", "result"), made("span", "", "took"));
+  card.append(icon("tool"), made("b", name), made("span", fieldsOf(given), "given"), made("span", "", "took"), made("span", "", "result"));
   return card;
 }
 

@@ -68,7 +68,7 @@ class _Sound:
 
     @property
     def samples(self) -> int:
-        """Return the number of samples at the original rate. Raises MediaError."""
+        """Return the number of samples at the original rate. Raises MediaError if the audio is invalid."""
         return sample_count(self.raw.data, self.format)
 
     @property

@@ -48,7 +48,7 @@ class CameraBuffer:
         return now_s >= self._next_s
 
     def add_frame(self, frame: CameraFrame, now_s: float, position: int) -> None:
-        """Add a frame that arrived after ``position`` samples of the session."""
+        """Add a frame that arrived at ``now_s``, after ``position`` samples of the session's audio."""
         self._next_s = now_s + EARLY * self._every_s
         self._waiting.append(_Waiting(frame, now_s, position))
 

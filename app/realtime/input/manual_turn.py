@@ -36,7 +36,7 @@ class ManualTurn:
         self._refused = False
 
     def reset(self) -> None:
-        """The turn was committed or dropped."""
+        """Reset for the next turn, after this one was committed or dropped."""
         self._detector.reset()
         self._voiced = False
         self._refused = False

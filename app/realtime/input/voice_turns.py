@@ -288,7 +288,7 @@ class VoiceTurns:
         return None if self._model is None else self._model.probability(self._moment(said))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
-        """Judge how the voice ended, if the judge of the pause uses it."""
+        """Measure how far the voice fell before the pause, if semantic turn detection is on."""
         if isinstance(self._options.audio.input.turn_detection, SemanticVad):
             silent = self._turn.recent.position - self._detector_start - to_samples(end_ms)
             self._falling = prosody_fall(utterance.pcm[: utterance.samples - silent])

@@ -1,7 +1,7 @@
 """The MCP servers of one session: listing their tools, and running calls in parallel to the responses.
 
 A call may outlive the response that requested it: its result becomes part of an item, which later prompts contain. As
-in the protocol, the client requests the response to it.
+in the protocol, the client requests the response to it, unless the tool's settings say otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,14 +26,19 @@ from app.mcp import (
     functions_of,
 )
 from app.realtime.conversation import Conversation, OfferedTools, report_tool_servers
+from app.realtime.output.pending_calls import PendingCalls
 from app.realtime.protocol import (
     ApprovalRequestItem,
     ApprovalResponseItem,
+    CallItem,
     HostedCallError,
     HostedCallItem,
+    ResponseOptions,
     ServerEvent,
     ToolListItem,
+    ToolOptions,
     server_events,
+    tool_options,
 )
 from app.refusal import Refusal
 from app.telemetry import log
@@ -49,21 +55,34 @@ class _Served:
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The MCP tools of one response by their names in its prompt, and ``run``, which starts a complete call."""
+    """The MCP tools of one response by their names in its prompt.
+
+    ``run`` starts a complete call, and ``began`` records one that the client runs. Their last argument is whether the
+    model spoke before the call.
+    """
 
     functions: Mapping[str, HostedTool]
-    run: Callable[[HostedCallItem, server_events.OutputItemRef, str | None], None]
+    run: Callable[[HostedCallItem, server_events.OutputItemRef, str | None, bool], None]
+    began: Callable[[CallItem, ResponseOptions, bool], None]
 
 
 class HostedTools:
     """The MCP tools of one session. ``emit`` never waits. At most MOST_CALLS lists and calls run at a time."""
 
     def __init__(
-        self, session_id: str, servers: ToolServers, conversation: Conversation, emit: Callable[[ServerEvent], None]
+        self,
+        session_id: str,
+        servers: ToolServers,
+        conversation: Conversation,
+        calls: PendingCalls,
+        emit: Callable[[ServerEvent], None],
     ) -> None:
+        self.tool_options = ToolOptions()
+        """The session's settings for tools."""
         self._session_id = session_id
         self._servers = servers
         self._conversation = conversation
+        self._calls = calls
         self._emit = emit
         self._served: dict[str, _Served] = {}
         self._unserved: tuple[str, ...] = ()
@@ -76,6 +95,8 @@ class HostedTools:
         """
         served = [(i, tree) for i, tree in offer.entries if self._servers.names(tree)]
         servers = tuple(self._servers.read(tree, f"session.tools[{i}]") for i, tree in served)
+        for server, (i, _) in zip(servers, served, strict=True):
+            tool_options(self.tool_options, server.entry.parley, f"session.tools[{i}].parley")
         labels = {server.entry.server_label for server in servers}
         if len(labels) < len(servers):
             raise Refusal("invalid_value", "Two MCP servers have the same server_label.", "session.tools")
@@ -119,11 +140,21 @@ class HostedTools:
         tools.
         """
         tools = [one for one in self.listed() if labels is None or one.server.entry.server_label in labels]
-        return Hosting(functions_of(tools, taken), self.run)
+        return Hosting(functions_of(tools, taken), self.run, self.began)
 
-    def run(self, item: HostedCallItem, ref: server_events.OutputItemRef, previous_id: str | None) -> None:
-        """Run a call that the LLM requested. The item receives the result."""
-        self._begin(self._call(item, ref, previous_id), f"mcp-call:{item.id}")
+    def run(
+        self, item: HostedCallItem, ref: server_events.OutputItemRef, previous_id: str | None, introduced: bool = False
+    ) -> None:
+        """Run a call that the LLM requested. The item receives the result.
+
+        ``introduced``: whether the model spoke before the call.
+        """
+        self._begin(self._call(item, ref, previous_id, introduced), f"mcp-call:{item.id}")
+
+    def began(self, item: CallItem, options: ResponseOptions, introduced: bool) -> None:
+        """Record a call that the client runs."""
+        patch = next((tool.parley for tool in options.tools if tool.name == item.name), None)
+        self._calls.began(item.call_id, tool_options(options.parley.tools, patch), False, introduced)
 
     def checked(self, response: ApprovalResponseItem) -> ApprovalResponseItem:
         """Return a reply with its approval request. Raises Refusal if the request is unknown or already answered."""
@@ -198,11 +229,13 @@ class HostedTools:
         self._conversation.put(item)
         self._emit(server_events.ToolListDoneEvent(item, previous, failed))
 
-    async def _call(self, item: HostedCallItem, ref: server_events.OutputItemRef, previous: str | None) -> None:
+    async def _call(
+        self, item: HostedCallItem, ref: server_events.OutputItemRef, previous: str | None, introduced: bool
+    ) -> None:
         self._emit(server_events.HostedCallBegunEvent(ref))
         try:
             self._check_number()
-            result = await self._tool(item).call(item.arguments)
+            result = await self._result(item, introduced)
             self._conversation.check_room(len(result.text))
         except ToolServerError as error:
             result = CallResult(error=error)
@@ -212,11 +245,24 @@ class HostedTools:
         done = replace(item, output=result.output, error=error)
         self._conversation.put(done)
         self._emit(server_events.HostedCallDoneEvent(ref, done, previous))
+        self._calls.returned(item.id)
+
+    async def _result(self, item: HostedCallItem, introduced: bool) -> CallResult:
+        """Call the tool. Raises ToolServerError, also if the user's next turn cancels the call."""
+        tool = self._tool(item)
+        options = tool_options(self.tool_options, tool.server.entry.parley)
+        try:
+            async with asyncio.timeout(None) as deadline:
+                cancel = partial(deadline.reschedule, 0.0)
+                self._calls.began(item.id, options, True, introduced, cancel)
+                return await tool.call(item.arguments)
+        except TimeoutError:
+            raise ToolServerError("The call was cancelled, because the user has moved on.") from None
 
     def _tool(self, item: HostedCallItem) -> HostedTool:
         """Return the called tool. Raises ToolServerError if the client has removed it meanwhile."""
         wanted = (item.server_label, item.name)
         found = [one for one in self.listed() if (one.server.entry.server_label, one.name) == wanted]
         if not found:
-            raise ToolServerError("This tool is no longer part of the session.")
+            raise ToolServerError(f"The tool {item.name} is no longer part of the session.")
         return found[0]

@@ -6,11 +6,14 @@ from typing import Any
 
 from app.realtime.conversation import Truncation, check_items, prompt
 from app.realtime.output.response_spec import ResponseSpec
-from app.realtime.protocol import HostedItem, Item, MessageItem, SessionOptions, UserAudio
+from app.realtime.protocol import HostedItem, Item, MessageItem, ResponseOptions, SessionOptions, UserAudio
 from app.realtime.session_context import SessionContext
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, ToolDefinition
 from engine.core import SpeechHints
+
+LONGEST_LINE_S = 30.0
+"""Maximum seconds of a line that is spoken while a tool runs."""
 
 
 class RequestBuilder:
@@ -60,6 +63,18 @@ class RequestBuilder:
             tool_choice=_choice(options.tool_choice),
             max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
             max_audio_s=limits.answer_s,
+        )
+
+    def lines(self, id: str, options: ResponseOptions) -> Request:
+        """Return the request for lines that are spoken verbatim. The caller sets ``say``."""
+        return Request(
+            id=id,
+            session=self._session_id,
+            owner=ASKED.get().owner,
+            messages=(),
+            voice=self._context.voice(options.voice),
+            speed=options.audio.output.speed,
+            max_audio_s=LONGEST_LINE_S,
         )
 
 

@@ -297,6 +297,8 @@ class ResponseEmitter:
         if self._conversation is not None:
             self._conversation.put(item)
         if isinstance(item, CallItem):
+            if status == "completed" and self._hosting is not None and self._conversation is not None:
+                self._hosting.began(item, self.options, self._has_spoken)
             self._emit(server_events.CallDoneEvent(call.ref, item, call.previous_id))
         else:
             self._close_hosted_call(call, item)
@@ -305,13 +307,17 @@ class ResponseEmitter:
         """Run a complete call. A call that was cut off has failed."""
         self._emit(server_events.HostedCallWrittenEvent(call.ref, item))
         if item.status == "completed" and self._hosting is not None:
-            self._hosting.run(item, call.ref, call.previous_id)
+            self._hosting.run(item, call.ref, call.previous_id, self._has_spoken)
             return
         failed = replace(item, error=HostedCallError("protocol_error", -32603, "The response was cut off."))
         self._output[call.ref.index] = failed
         if self._conversation is not None:
             self._conversation.put(failed)
         self._emit(server_events.HostedCallDoneEvent(call.ref, failed, call.previous_id))
+
+    @property
+    def _has_spoken(self) -> bool:
+        return self._message is not None and bool(self._message.text.strip())
 
     def _close_message(self, message: _Message, status: Status, played_samples: int | None) -> None:
         if status == "completed" and (rest := self._encoder.flush()):

@@ -13,11 +13,14 @@ from app.realtime.output.request_builder import RequestBuilder, last_untranscrib
 from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
-from app.realtime.ports import PlayoutProfile
+from app.realtime.ports import EnginePort, PlayoutProfile
 from app.realtime.protocol import ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
 from engine import Usage
+
+LINES = {"purpose": "tool_wait"}
+"""The metadata of lines that are spoken while tools run."""
 
 
 class ResponseFactory:
@@ -71,6 +74,22 @@ class ResponseFactory:
         task.history = items
         task.head_chars = head_chars(options, hosted)
         return task
+
+    def lines(self, source: EnginePort) -> ResponseTask:
+        """Make a response that is spoken while tools run. The conversation does not store it."""
+        options = replace(self.default_options, metadata=LINES, tools=[])
+        response = ResponseEmitter(options, None, self._context.engine.model, self._emit, self.profile)
+        request = self._requests.lines(response.id, options)
+        task = ResponseTask(response, request, None, None, self.prompt_version(None), self._context.now)
+        task.source = source
+        return task
+
+    @property
+    def language(self) -> str:
+        """The language in which to speak lines: the session's first hint, else the voice's, as BCP 47."""
+        model, voice = self._context.engine.model, self._context.voice(self.default_options.voice)
+        spoken = (one.language for one in model.voices if one.id == voice)
+        return next(filter(None, (*speech_hints(self.options).languages, *spoken, *model.languages)), "en")
 
     def shorten(self, task: ResponseTask) -> bool:
         """Leave the older half of the history out of a task's request. Returns False if nothing can be left out."""

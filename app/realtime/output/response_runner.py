@@ -71,7 +71,7 @@ class ResponseRunner:
     async def _root(self, task: ResponseTask) -> None:
         """Run one response. Any error ends only this response."""
         try:
-            await task.run(self._context.engine, self)
+            await task.run(task.source or self._context.engine, self)
         except (EngineError, Refusal) as error:
             task.fail(error.code, error.public if isinstance(error, EngineError) else str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place

@@ -1,4 +1,4 @@
-"""One active response: its engine request, with the chunks paced to the listener.
+"""One active response: sends its request to the engine, and paces the answer's chunks to the listener.
 
 Leaving ``run`` for any reason aborts the request.
 """
@@ -97,6 +97,8 @@ class ResponseTask:
         """Characters of the instructions and tools."""
         self.size = 0
         """Bytes of its own settings, and of items outside the conversation."""
+        self.source: EnginePort | None = None
+        """Produces its chunks instead of the engine."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
         lead_s, packet_s, reserve_s, plays = profile.lead_s, profile.packet_s, profile.reserve_s, profile.plays
@@ -188,7 +190,10 @@ class ResponseTask:
         return not self.response.profile.plays and self.response.options.parley.pauses
 
     def pause(self) -> bool:
-        """Send nothing until ``resume``, if the playback can pause. Returns whether the listener will hear more."""
+        """Stop sending until ``resume``, if the server or the client can pause the playback.
+
+        Returns whether the listener has not yet heard all of the response.
+        """
         plays = self.response.profile.plays
         audible = self.active or (not plays and self.unplayed_s() > 0)
         self._paused = self.active if plays else audible and self.client_pauses
@@ -204,7 +209,10 @@ class ResponseTask:
             self._news.set()
 
     def rewind(self, since_s: float) -> bool:
-        """Send again the audio that would have been heard after ``since_s``. Returns whether there is any."""
+        """Send again the audio that a disconnected client did not hear, from the time ``since_s`` on.
+
+        Returns whether there is any.
+        """
         profile = self.response.profile
         if self.response.closed and self.response.view.outcome in ("cancelled", "failed"):
             return False

@@ -13,12 +13,14 @@ from app.realtime.conversation import Conversation, Utterance, check_settings, f
 from app.realtime.output.active_responses import ActiveResponses
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.output_events import OutputEvent
+from app.realtime.output.pending_calls import PendingCalls
 from app.realtime.output.preparation import Preparation
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_inputs import inputs_of
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
+from app.realtime.output.tool_speech import ToolSpeech
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import CreateResponse, ServerEvent, SessionOptions, listed, response_options
@@ -26,6 +28,7 @@ from app.realtime.refusals import response_active, too_many_responses
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.telemetry import log
+from engine.aio.task_group import weak_method
 
 
 class Responses:
@@ -45,18 +48,23 @@ class Responses:
         self._context = context
         self._conversation = conversation
         self._emit = emit
-        self.hosted = HostedTools(session_id, context.tool_servers, conversation, emit)
+        self.calls = PendingCalls(context.now, weak_method(self._calls_changed))
+        """The tool calls without a result."""
+        self.hosted = HostedTools(session_id, context.tool_servers, conversation, self.calls, emit)
         """The tools that the server runs."""
+        self.hosted.tool_options = options.parley.tools
         self.transcripts = Transcripts(session_id, context, conversation, options, emit)
         self._factory = ResponseFactory(session_id, context, conversation, options, profile, emit, self.hosted)
         self.runner = ResponseRunner(context, self._factory, self.transcripts, notify)
-        self.active = ActiveResponses(context, self._factory, self.runner, emit, notify)
+        self.active = ActiveResponses(context, self._factory, self.runner, self.calls, emit, notify)
+        self._tool_speech = ToolSpeech(context, self.calls, self._factory, self.active, self.runner, emit)
         self.preparation = Preparation(self._factory, self.runner, notify, context.turns.ahead)
 
     def configure(self, options: SessionOptions) -> None:
         """Apply the session's new settings."""
         self._factory.options = options
         self.transcripts.options = options
+        self.hosted.tool_options = options.parley.tools
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Run all responses in ``tasks``; call this before the first command."""
@@ -151,6 +159,7 @@ class Responses:
         for task in self._all:
             task.leave()
         self.active.leave()
+        self._tool_speech.leave()
         self.runner.leave()
         self.transcripts.leave()
         self.hosted.leave()
@@ -162,6 +171,9 @@ class Responses:
             task.forget_turn()
         self.active.current = None
         self.preparation.task = None
+
+    def _calls_changed(self) -> None:
+        self._tool_speech.follow()
 
     @property
     def _all(self) -> list[ResponseTask]:

@@ -51,11 +51,13 @@ from app.realtime.protocol.options import (
     ServerVad,
     SessionOptions,
     SpeakerFormat,
+    ToolOptions,
     Transcription,
     listed,
     name_of,
     response_options,
     session_options,
+    tool_options,
 )
 from app.realtime.protocol.server_events import ServerEvent
 
@@ -96,6 +98,7 @@ __all__ = [
     "SpeakerFormat",
     "Status",
     "ToolListItem",
+    "ToolOptions",
     "Transcription",
     "UserAudio",
     "is_long",
@@ -107,4 +110,5 @@ __all__ = [
     "samples_of",
     "session_options",
     "sounds_of",
+    "tool_options",
 ]

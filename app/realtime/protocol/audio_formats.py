@@ -47,7 +47,10 @@ class OutputEncoder:
         return self.push_pcm((np.clip(wave, -1, 1) * 32767).astype(np.int16))
 
     def push_pcm(self, pcm: Pcm) -> bytes:
-        """Encode int16 [samples]."""
+        """Resample int16 [samples] from SPEAKER_RATE_HZ and encode them.
+
+        At the end, ``flush`` returns the last 1 ms.
+        """
         return self._encode(self._resampler.push(pcm))
 
     def flush(self) -> bytes:

@@ -95,7 +95,7 @@ Content = MessageText | UserAudio | MessageImage | MessageVideo | AssistantAudio
 
 
 class MessageItem(Struct, frozen=True, kw_only=True):
-    """One message of one speaker. ``token_ids`` are the token ids of a complete answer."""
+    """One message of the user, the assistant or the system. ``token_ids`` are the token ids of a complete answer."""
 
     id: str
     role: Speaker

@@ -126,6 +126,8 @@ class SessionTool(Struct, frozen=True):
     type: Literal["function"] = "function"
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    parley: dict[str, Any] | UnsetType = UNSET
+    """Ours: changes of the session's ToolOptions for this function."""
 
 
 class TokenLimits(Struct, frozen=True):
@@ -139,8 +141,33 @@ class RetentionRatio(Struct, frozen=True, tag="retention_ratio"):
     token_limits: TokenLimits | None = None
 
 
+Phrase = Annotated[str, Meta(max_length=200)]
+Pause = Annotated[float, Meta(ge=0, le=600)]
+
+
+class ToolOptions(Struct, frozen=True):
+    """What the user hears while a tool runs, and what happens to its result."""
+
+    speech: bool | None = None
+    """Whether the user hears the lines and the sound below. None: only for tools that the server runs."""
+    preamble: Phrase | None = None
+    """The first line; None: a phrase in the session's language. "": none."""
+    preamble_s: Pause = 1.0
+    """Seconds of silence before it. A call that returns earlier has none, nor does one that the model introduced."""
+    progress: Annotated[list[Phrase], Meta(max_length=8)] | None = None
+    """The further lines in turn; None: phrases in the session's language."""
+    progress_s: Pause = 10.0
+    """Seconds from one line to the next. 0: no further lines."""
+    sound_s: Pause = 2.0
+    """Seconds of silence after which a soft sound is played. 0: none."""
+    on_interrupt: Literal["continue", "cancel"] = "continue"
+    """Whether a tool that the server runs is cancelled by the user's next turn."""
+    answer: bool = False
+    """Whether the model speaks about the result without a request, as soon as nobody speaks."""
+
+
 class Extras(Struct, frozen=True):
-    """Our extensions of the protocol, all disabled by default."""
+    """Our extensions of the protocol."""
 
     alignment: bool = False
     """Send ``parley.output_audio.alignment``: the position of the speech in the answer's text."""
@@ -150,6 +177,8 @@ class Extras(Struct, frozen=True):
     """Send ``parley.output_audio.paused`` and ``resumed`` to a client that plays the audio and can pause it."""
     resume: bool = False
     """Return a ``resume_token`` to resume the session with. It can't be disabled again."""
+    tools: ToolOptions = ToolOptions()
+    """The settings of all tools without settings of their own."""
 
 
 _LISTED, _LISTED_CHARS = 8, 64
@@ -233,13 +262,15 @@ def response_options(session: SessionOptions, patch: dict[str, Any]) -> tuple[Re
     )
     merged, unknown = merge(base, patch, "response")
     _check_modalities(merged.output_modalities, "response.output_modalities")
+    _check_tools(merged.tools, merged.parley, "response")
     _check_metadata(merged.metadata)
     return merged, unknown
 
 
 def session_options(current: SessionOptions, patch: dict[str, Any]) -> tuple[SessionOptions, list[str]]:
-    """Return ``current`` merged with ``patch``, and the paths of unknown fields. Raises Refusal, and then changes
-    nothing.
+    """Return ``current`` merged with ``patch``, and the paths of unknown fields, which are ignored.
+
+    Raises Refusal if ``patch`` is invalid.
     """
     check_shape(patch, "session")
     merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")
@@ -247,7 +278,13 @@ def session_options(current: SessionOptions, patch: dict[str, Any]) -> tuple[Ses
         message = f"The session's type is fixed ({current.type!r}): reconnect with or without ?intent=transcription."
         raise Refusal("invalid_value", message, "session.type")
     _check_modalities(merged.output_modalities, "session.output_modalities")
+    _check_tools(merged.tools, merged.parley, "session")
     return merged, unknown
+
+
+def tool_options(defaults: ToolOptions, patch: dict[str, Any] | UnsetType | None, path: str = "tool") -> ToolOptions:
+    """Return a tool's options: the session's, changed by its own. Raises Refusal."""
+    return merge(defaults, patch, path)[0] if isinstance(patch, dict) else defaults
 
 
 def listed(fields: list[str]) -> str:
@@ -316,6 +353,11 @@ def _structs(hint: Any) -> list[type[Struct]]:
 def _check_modalities(modalities: list[Any], path: str) -> None:
     if len(modalities) != 1:
         raise Refusal("invalid_value", f"{path} must be ['audio'] or ['text']: audio answers include their text.", path)
+
+
+def _check_tools(tools: list[SessionTool], extras: Extras, path: str) -> None:
+    for i, tool in enumerate(tools):
+        tool_options(extras.tools, tool.parley, f"{path}.tools[{i}].parley")
 
 
 def _check_metadata(metadata: dict[str, str] | None) -> None:

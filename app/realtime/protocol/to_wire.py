@@ -214,7 +214,7 @@ def _called(ref: server_events.OutputItemRef, call_id: str) -> WireEvent:
 
 
 def encode_session(view: server_events.SessionView) -> WireEvent:
-    """Return a session object."""
+    """Encode a session's options and state as the API's session object."""
     options: WireEvent = msgspec.to_builtins(view.options)
     options["tools"] += view.tool_servers
     kind = "realtime.session"

@@ -59,7 +59,7 @@ class AudioSocketStream:
     way_s = 0.02
     """One frame of the exchange: the delay can't be measured, since nothing comes back."""
 
-    made_up_s = 0.0
+    made_up_s = None
 
     def __init__(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loop_time: LoopTimeBudget
@@ -152,7 +152,7 @@ class AudioSockets:
         self._calls = 0
 
     async def accept(self, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:
-        """Accept connections until cancelled."""
+        """Accept calls until cancelled. A task of ``tasks`` serves each call."""
         while True:
             try:
                 connection, (address, *_) = await asyncio.get_running_loop().sock_accept(listener)

@@ -40,8 +40,11 @@ class MediaStream(Protocol):
         ...
 
     @property
-    def made_up_s(self) -> float:
-        """Return how many seconds of the received audio are silence that the exchange did not send."""
+    def made_up_s(self) -> float | None:
+        """Return how many seconds of the received audio are silence that the exchange did not send.
+
+        None if the stream does not know of left-out audio, because its packets have no timestamps.
+        """
         ...
 
     def received(self) -> AsyncGenerator[Pcm | str]:

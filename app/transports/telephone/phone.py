@@ -10,7 +10,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, closing
+
+import numpy as np
 
 from app.ids import new_id
 from app.limits.fair_scheduler import metered
@@ -23,6 +25,7 @@ from app.telemetry import log
 from app.transports.channel import Channel
 from app.transports.disconnect import SLOW, Disconnect
 from app.transports.inbox import Inbox
+from app.transports.silence import SilenceFiller
 from app.transports.telephone.call_control import CallControl
 from app.transports.telephone.media_stream import KEYS, RATE_HZ, MediaStream
 from app.transports.webrtc.opus import whole_frames
@@ -141,21 +144,32 @@ class Phone:
 
     async def _receive(self) -> None:
         began_s, received_s = time.monotonic(), 0.0
+        silence = SilenceFiller(self._hear_silence)
         async with aclosing(self._stream.received()) as received:
-            async for one in received:
-                await self._loop_time.pause()
-                self.last_seen_s = time.monotonic()
-                if isinstance(one, str):
-                    if len(one) == 1 and one in KEYS:
-                        self.inbox.put(Received(KeyPressed(one)), len(one))
-                    continue
-                received_s += len(one) / RATE_HZ
-                if received_s - self._stream.made_up_s > self.last_seen_s - began_s + AHEAD_S:
-                    raise Disconnect(SLOW, "the exchange sends audio faster than real time", "cut")
-                if len(one):
-                    samples = self._up.push(one)
-                    self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
+            with closing(silence):
+                async for one in received:
+                    await self._loop_time.pause()
+                    self.last_seen_s = time.monotonic()
+                    if isinstance(one, str):
+                        if len(one) == 1 and one in KEYS:
+                            self.inbox.put(Received(KeyPressed(one)), len(one))
+                        continue
+                    received_s += len(one) / RATE_HZ
+                    made_up_s = self._stream.made_up_s
+                    if received_s - (made_up_s or 0.0) > self.last_seen_s - began_s + AHEAD_S:
+                        raise Disconnect(SLOW, "the exchange sends audio faster than real time", "cut")
+                    if len(one):
+                        self._hear(one)
+                        if made_up_s is None:
+                            silence.heard()
         raise Disconnect(1000, "the caller hung up")
+
+    def _hear(self, pcm: Pcm) -> None:
+        samples = self._up.push(pcm)
+        self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
+
+    def _hear_silence(self, seconds: float) -> None:
+        self._hear(np.zeros(round(seconds * RATE_HZ), np.int16))
 
     async def _speak(self) -> None:
         while True:

@@ -71,7 +71,7 @@ class RtpOffer:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The destination of audio."""
+        """The host and port to which our audio is sent."""
         return self.host, self.port
 
     @property

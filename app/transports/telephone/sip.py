@@ -292,7 +292,7 @@ class Sip(asyncio.DatagramProtocol):
         stream = await self._stream(dialog, offer, loop_time)
         dialog.stream = stream
         try:
-            if dialog.ended.is_set() or not await self._is_confirmed(dialog, offer):
+            if dialog.ended.is_set() or not await self._accept(dialog, offer):
                 return
             await self._talk(dialog, stream)
         finally:
@@ -300,7 +300,7 @@ class Sip(asyncio.DatagramProtocol):
         if not dialog.ended.is_set():
             await self._hand_back(dialog)
 
-    async def _is_confirmed(self, dialog: Dialog, offer: RtpOffer) -> bool:
+    async def _accept(self, dialog: Dialog, offer: RtpOffer) -> bool:
         """Accept the call, wait for its caller's ACK, and return whether the call still runs.
 
         False if the ACK does not arrive within CONFIRM_S or if the call has ended meanwhile.

@@ -92,7 +92,9 @@ class Dialog:
         return self.final is not None and self.final.status == 200 and not self.ended.is_set()
 
     def may_change(self, invite: SipMessage) -> bool:
-        """Return whether an INVITE within the call applies: the call was accepted, and no later INVITE has arrived."""
+        """Return whether an INVITE within the call may change it: the call is accepted, and no later one has
+        arrived.
+        """
         return self.accepted and invite.cseq >= self.invite.cseq
 
     def is_within(self, message: SipMessage) -> bool:

@@ -36,7 +36,10 @@ _COUNT = re.compile(r"[0-9a-f]{8}", re.IGNORECASE)
 
 
 class Digest:
-    """The account that callers must know. ``now`` returns seconds."""
+    """SIP digest authentication: challenges callers, and checks that they know the account.
+
+    ``now`` returns monotonic seconds.
+    """
 
     def __init__(self, user: str, password: str, now: Callable[[], float] = time.monotonic) -> None:
         self._user = user
@@ -88,7 +91,7 @@ class Digest:
     def _response(self, method: str, given: dict[str, str]) -> str:
         """Return the right response to these parameters (RFC 7616, 3.4.1).
 
-        The digest is computed for our user: a request with another ``username`` does not match.
+        The digest is always computed for our user; the ``username`` in ``given`` is ignored.
         """
         algorithm = HASHES[given.get("algorithm", "MD5").upper()]
 

@@ -114,7 +114,7 @@ class TwilioStream:
         self.name = start.callSid
         self.lead_s = LEAD_S
         self.way_s = 0.05
-        self.made_up_s = 0.0
+        self.made_up_s = None
         self._ends_s = 0.0  # when everything sent would have been played, without network delay
         self._marked_s: float | None = None  # the same for the audio before the outstanding mark
         self._next_mark_s = 0.0

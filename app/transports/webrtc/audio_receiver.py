@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.telemetry import log_failure
+from app.transports.silence import SilenceFiller
 from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc.jitter import Jitter
 from app.transports.webrtc.opus import OpusDecoder
@@ -21,16 +22,6 @@ from engine.core import Pcm
 
 HELD_S = 0.060
 """Seconds that a packet waits for missing ones if nothing follows: the duration of three packets."""
-
-QUIET_S, QUIET_STEP_S, LONGEST_QUIET_S = 0.3, 0.1, 10.0
-"""A microphone that sends nothing (switched off, or silence suppression) counts as silent.
-
-Silence is added after the first value, in steps of the second, up to the third: the longest pause that turn detection
-waits for. A network delay of 200 ms is not silence.
-"""
-
-SHORTEST_PAUSE_S = 0.020
-"""Duration of a packet: a shorter pause between consecutive packets is none."""
 
 
 class AudioReceiver:
@@ -49,18 +40,21 @@ class AudioReceiver:
         decode: Callable[[bytes | None], Pcm] | None = None,
         clock_hz: int | None = None,
     ) -> None:
-        self.made_up_s = 0.0
-        """Seconds of added silence for which no packet arrived."""
         self._on_samples = on_samples
         self._rate_hz = rate_hz
         self._clock_hz = clock_hz
         self._jitter = Jitter[Any]()
         self._decode_one = decode or OpusDecoder(rate_hz).decode
         self._ssrc: int | None = None
-        self._quiet_s = 0.0
+        self._silence = SilenceFiller(self._add_silence)
         self._next_ticks: int | None = None  # the expected timestamp of the next packet
         self._received_to_s = 0.0  # end of the audio so far, on the event loop's clock
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def made_up_s(self) -> float:
+        """Return the seconds of added silence for which no packet arrived."""
+        return self._silence.made_up_s
 
     def attach(self, receiver: Any) -> None:
         """Receive this receiver's packets. Raises RuntimeError for an unsupported version of aiortc."""
@@ -76,8 +70,8 @@ class AudioReceiver:
 
     def close(self) -> None:
         """Stop receiving. May be called twice."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._flush_in(None)
+        self._silence.close()
         self._on_samples = lambda pcm: None
 
     def _take(self, packet: Any) -> None:
@@ -89,13 +83,13 @@ class AudioReceiver:
             self._received_to_s = now
         self._received_to_s = min(self._received_to_s, now)
         self._decode(self._jitter.push(packet.sequence_number, packet))
-        self._again_in(HELD_S if self._jitter.holds else QUIET_S)
+        self._flush_in(HELD_S if self._jitter.holds else None)
 
     def _decode(self, packets: list[Any]) -> None:
         for packet in packets:
             if packet is not None:
                 self._receive_pause(packet)
-                self._quiet_s = 0.0
+                self._silence.heard()
             pcm = self._decode_one(None if packet is None else packet.payload)
             self._receive_samples(pcm)
             if self._clock_hz is not None and self._next_ticks is not None:
@@ -108,29 +102,23 @@ class AudioReceiver:
         if self._next_ticks is not None:
             left_out = (packet.timestamp - self._next_ticks + 2**31) % 2**32 - 2**31  # timestamps have 32 bits
             passed_s = asyncio.get_running_loop().time() - self._received_to_s
-            pause_s = min(left_out / self._clock_hz, passed_s, LONGEST_QUIET_S - self._quiet_s)
-            if pause_s >= SHORTEST_PAUSE_S:
-                self._make_up(pause_s)
+            self._silence.fill(min(left_out / self._clock_hz, passed_s))
         self._next_ticks = packet.timestamp
 
     def _receive_samples(self, pcm: Pcm) -> None:
         self._received_to_s += len(pcm) / self._rate_hz
         self._on_samples(pcm)
 
-    def _make_up(self, seconds: float) -> None:
-        self._quiet_s += seconds
-        self.made_up_s += seconds
+    def _add_silence(self, seconds: float) -> None:
         self._receive_samples(np.zeros(round(seconds * self._rate_hz), np.int16))
 
-    def _again_in(self, seconds: float) -> None:
+    def _flush_in(self, seconds: float | None) -> None:
+        """Wait no longer than that for missing packets; None if none are missing."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._nothing_came)
+            self._timer = None
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._flush)
 
-    def _nothing_came(self) -> None:
-        if self._jitter.holds:
-            self._decode(self._jitter.flush())
-            self._again_in(QUIET_S)
-        elif self._quiet_s < LONGEST_QUIET_S:
-            self._make_up(QUIET_STEP_S)
-            self._again_in(QUIET_STEP_S)
+    def _flush(self) -> None:
+        self._decode(self._jitter.flush())

@@ -1,6 +1,6 @@
 """A call's camera: frames are decoded within a budget, and the newest one is passed on at the model's rate.
 
-A model uses one or two frames per second, not thirty; the others are only decoded. Replaces aiortc's decoding,
+A model uses one or two frames per second, not thirty; the other frames are only decoded. Replaces aiortc's decoding,
 which accepts frames of any size and queues any number of them.
 """
 
@@ -135,7 +135,7 @@ class Camera:
         self._lost = True
 
     def _asks(self) -> bool:
-        """Return whether it is time to request a key frame."""
+        """Return whether it is time to request a key frame from the client."""
         now_s = self._now()
         if not self._lost or now_s < self._asked_s + ASK_S or self._budget.wait_s(now_s):
             return False

@@ -37,7 +37,7 @@ class DataChannel:
             raise Disconnect(1006, "the client vanished") from None
 
     async def emptied(self) -> None:
-        """Wait until the client has received everything."""
+        """Wait until the client has received everything that was sent."""
         self._channel.bufferedAmountLowThreshold = 0
         if self._channel.bufferedAmount and self._channel.readyState == "open":
             await self._room()

@@ -1,4 +1,4 @@
-"""Checks of datagrams from a call's own client that aiortc does not make."""
+"""Checks, omitted by aiortc, of the datagrams that a call's own client sends."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def _candidates(
 
 
 async def _listening(host: str, ports: tuple[int, ...], make: Callable[[], PeerProtocol]) -> PeerProtocol | None:
-    """Return a socket on one of the ports; None if all are taken, or the address no longer exists."""
+    """Bind a UDP socket to one of the ports. Returns its protocol; None if all are taken, or the address is gone."""
     family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     for port in _in_any_order(ports):
         listener = socket.socket(family, socket.SOCK_DGRAM)

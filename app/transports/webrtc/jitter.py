@@ -1,8 +1,9 @@
 """Reorders RTP packets with minimum delay: packets in order are passed on at once.
 
-After a gap, packets wait until the missing one arrives, or ``DEPTH`` others have; then it counts as lost. Packets that
-arrive after that are dropped, so no delay remains. Sans-I/O; one object per stream. Source: RFC 3550, 6.4.1 (16-bit
-sequence numbers that wrap).
+After a gap, packets wait until the missing packet arrives, or ``DEPTH`` other packets have arrived; then it counts as
+lost. A packet that arrives later is dropped, so no delay remains. Sans-I/O; one object per stream.
+
+Source: RFC 3550, 6.4.1 (16-bit sequence numbers that wrap).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LONGEST_GAP = 50
 
 
 class Jitter(Generic[T]):
-    """Accepts packets of any type and returns them in order; None represents a lost one."""
+    """Accepts packets of any type and returns them in order. None represents a lost packet."""
 
     def __init__(self) -> None:
         self.late = self.lost = 0

@@ -66,7 +66,7 @@ class _Section:
 
     @property
     def rejection(self) -> str:
-        """The section of an answer that rejects it (RFC 8829, 5.3.1)."""
+        """The answer's section that rejects this one (RFC 8829, 5.3.1)."""
         mid = [] if self.mid.startswith(UNNAMED) else [f"a=mid:{self.mid}"]
         return "\r\n".join([f"m={self.kind} 0 {self.protocol} {self.formats}", ANYWHERE, "a=inactive", *mid, ""])
 
@@ -122,7 +122,7 @@ def checked(sdp: str, client: str = "") -> Offer:
 
 
 def _grouped(lines: list[str]) -> list[list[str]]:
-    """Return the lines before the sections, and those of each section."""
+    """Return the session's lines, then the lines of each section."""
     groups: list[list[str]] = [[]]
     for line in lines:
         if line.startswith("m="):
@@ -206,7 +206,7 @@ def _check_transport(section: _Section) -> None:
     """Check a section's transport. Raises Refusal."""
     values = {name: [line.partition(":")[2] for line in section.lines if _name(line) == name] for name in _TRANSPORT}
     if not all(values.values()) or not _matches(_UFRAG, values["a=ice-ufrag"][-1]):
-        raise _bad("has media without a DTLS fingerprint or ICE credentials")
+        raise _bad("has a media section that lacks its DTLS fingerprint, DTLS role (a=setup) or ICE credentials")
     if not _matches(_PASSWORD, values["a=ice-pwd"][-1]):
         raise _bad("has media without an ICE password of 22 to 256 characters")
     if not all(_matches(_FINGERPRINT, one) for one in values["a=fingerprint"]):
@@ -225,9 +225,9 @@ def _name(line: str) -> str:
 def _is_kept(line: str, numbers: set[str]) -> bool:
     """Return whether aiortc can read an attribute. ``numbers`` are the payload types with a codec.
 
-    Candidates with host names are dropped: resolving them would use the network, and their checks show the address. The
-    same applies to the end-of-candidates line. Unusable addresses and ports, and header extensions with impossible ids,
-    are dropped too.
+    These are dropped: candidates with host names, because resolving a name would use the network, and the client's
+    connectivity checks reveal its address anyway; the end-of-candidates line; unusable addresses and ports; and header
+    extensions with impossible ids.
     """
     name, _, value = line.partition(":")
     match name:
@@ -244,13 +244,13 @@ def _is_kept(line: str, numbers: set[str]) -> bool:
 
 
 def _may_be_named(line: str, client: str) -> bool:
-    """Return whether a line is no candidate, or one that the client may name."""
+    """Return whether a line is either no candidate, or a candidate that the client may name."""
     fields = line.split()
     return not line.startswith("a=candidate:") or (len(fields) > 4 and may_name(client, fields[4]))
 
 
 def _is_way(fields: list[str]) -> bool:
-    """Return whether a candidate has a plain address and port of one host."""
+    """Return whether a candidate names a plain address and port."""
     if len(fields) < 6 or "%" in fields[4]:
         return False
     try:

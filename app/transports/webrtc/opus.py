@@ -55,7 +55,7 @@ class OpusEncoder:
 
 
 class OpusDecoder:
-    """Decodes packets to int16 at ``rate_hz``. A lost one is concealed by repeating the last one, fading out."""
+    """Decodes packets to int16 at ``rate_hz``. A lost packet is concealed by repeating the last one, fading out."""
 
     def __init__(self, rate_hz: int = MIC_RATE_HZ) -> None:
         codec: Any = av.CodecContext.create("libopus", "r")

@@ -95,7 +95,7 @@ class OpusTrack(MediaStreamTrack):
         return max(0.0, (self._origin_s or 0.0) + self._ticks / CLOCK_HZ - FRAME_S - self._now())
 
     def _say_end(self) -> None:
-        """Send a silent frame."""
+        """Send a silent frame after the end of the audio, so that the player does not stretch the last sound."""
         self._silent -= 1
         self._frames.append(np.zeros(FRAME, np.int16))
         self._news.set()

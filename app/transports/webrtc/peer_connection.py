@@ -75,7 +75,10 @@ class PeerConnection:
         self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened, dialect=dialect)
         """The channel of the call's events."""
         self.client = ""
-        """The client's address, as far as it is known: which addresses it may name depends on it."""
+        """The client's address, as far as it is known.
+
+        It determines which addresses the client may name as candidates.
+        """
         self.connected: Callable[[], None] = lambda: None
         """Called when the client has connected."""
         self.delay_s = PLAYER_S

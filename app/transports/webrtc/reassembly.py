@@ -1,7 +1,9 @@
-"""Reassembly of a data channel's messages: each fragment costs the same, however many wait.
+"""Reassembly of a data channel's messages. The cost of a fragment does not depend on the number of waiting fragments.
 
 Replaces aiortc's reassembly, which walks through all waiting fragments for each new one, and keeps them without a
-limit. Source: RFC 9260, 3.3.1 and 6.9 (fragments), RFC 3758, 3.6 (messages given up by the sender).
+limit.
+
+Source: RFC 9260, 3.3.1 and 6.9 (fragments), RFC 3758, 3.6 (messages given up by the sender).
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class FragmentRun:
         return run
 
     def message(self) -> tuple[int, int, bytes]:
-        """Return the stream, kind and data of the message."""
+        """Return the complete message: its stream id, protocol id and data."""
         return self.first.stream_id, self.first.protocol, b"".join(one.user_data for one in self.fragments)
 
 

@@ -50,7 +50,7 @@ def stolen_s(file: Path = Path("/proc/stat")) -> float:
 
 
 async def crashed(process: asyncio.subprocess.Process) -> bool:
-    """Whether a process that is gone crashed, as by a segmentation fault, and was not killed from outside."""
+    """Return whether an ended process crashed (for example, a segmentation fault) and was not killed from outside."""
     try:
         async with asyncio.timeout(REAPED_S):
             return await process.wait() not in (0, -signal.SIGKILL, -signal.SIGTERM)
@@ -59,7 +59,10 @@ async def crashed(process: asyncio.subprocess.Process) -> bool:
 
 
 class LocalLauncher:
-    """A launcher of local worker processes. They end with the socket, so a killed server leaves none behind."""
+    """A launcher of local worker processes.
+
+    A worker ends when its socket closes, so a killed server leaves no process behind.
+    """
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._processes: dict[str, asyncio.subprocess.Process] = {}

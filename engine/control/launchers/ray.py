@@ -97,8 +97,8 @@ class RayLauncher:
 def _place() -> type:
     """Return the actor's class. It owns one process, which ends with it.
 
-    Ray sends a class that is defined in a function to the node by value. A class of this module would be imported there
-    by a Ray process, which searches the folder it was started in first.
+    A class that is defined in a function is sent to the node by value. A class of this module would be imported there,
+    and Ray's process might find another module: it searches the folder it was started in first.
     """
 
     class Place:

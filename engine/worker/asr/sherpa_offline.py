@@ -39,6 +39,7 @@ text. The library's default of 128 tokens truncates fast speech.
 MOONSHINE_SHORT_S = 2.0
 """Length below which Moonshine confuses clips that end with their last word."""
 TAIL_S = 0.5
+"""Seconds of silence after a clip that is too short."""
 
 _ZIPFORMERS = ("zipformer", "conformer")
 """Model types of icefall that transcribe whole clips. Streaming exports have the metadata key T (frames per chunk)."""

@@ -70,7 +70,7 @@ class SherpaEars(SherpaModel):
     tail_s: float
     """Seconds of silence that must follow the last word before the model decodes it."""
     hotwords: Hotwords | None = None
-    """How its streams take hotwords; None if they take none."""
+    """The form in which the model's streams take hotwords; None if they take no hotwords."""
 
     def stream(self, recognizer: Any, keywords: Sequence[str]) -> Any:
         """Return the library's stream for one user. ``keywords`` have no effect without ``hotwords``."""

@@ -25,7 +25,7 @@ LONGEST_S = 29.0
 """Longest clip in seconds. Whisper ignores audio after 30 s, and few models were trained on longer clips."""
 
 SHORTEST_S = 0.1
-"""Shortest clip in seconds. Shorter ones contain no word, and some networks reject them."""
+"""Shortest clip in seconds. Shorter clips contain no word, and some networks reject them."""
 
 FIRST_S = 0.85
 """Length at which a growing clip is first transcribed. A turn starts with 0.3 s of silence, and of less than half a

@@ -112,7 +112,10 @@ def down_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """Compute OUTPUTS outputs of one block, scaled by each assignment's share, in the original order."""
+    """Compute OUTPUTS outputs for one block of an expert's assignments.
+
+    Each output is scaled by its assignment's share and stored in the original order.
+    """
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
     if first < end:

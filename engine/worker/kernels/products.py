@@ -12,8 +12,9 @@ TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: t
 
 
 def by_hand() -> bool:
-    """Return whether Triton interprets kernels. The interpreter multiplies and rounds bfloat16 differently from a
-    GPU.
+    """Return whether Triton interprets kernels.
+
+    The kernels then emulate a GPU's bfloat16 rounding, which the interpreter does differently.
     """
     return bool(triton.knobs.runtime.interpret)
 

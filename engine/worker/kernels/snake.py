@@ -1,7 +1,7 @@
-"""Snake activation (x + sin²(αx)/β), written after a convolution's past columns, in one pass.
+"""Snake activation (x + sin²(αx)/β) of a signal, with the next convolution's past columns copied in front of it.
 
-torch would make five passes over the widest signals of a codec's decoder, and one more to prepend the past. Here all is
-float32 until stored.
+One pass does both. torch would make five passes over the widest signals of a codec's decoder, and one more to prepend
+the past columns. The arithmetic is float32; only the result is stored in the signal's dtype.
 """
 
 # pyright: reportIndexIssue=false

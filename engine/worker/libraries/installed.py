@@ -19,4 +19,6 @@ def installed(use: str, module: str, package: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{use} needs the package {package}: {install_command(extra)}") from error
     except ImportError as error:
-        raise ConfigError(f"{use}: the package {package} cannot be loaded here ({error!s:.200})") from error
+        raise ConfigError(
+            f"{use}: the package {package} cannot be imported ({error!s:.200}); install it again"
+        ) from error

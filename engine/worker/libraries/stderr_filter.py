@@ -33,5 +33,8 @@ def without_lines_of(source: bytes) -> Generator[None]:
 
 
 def _memory() -> int:
-    """Open a file in memory. On systems without memfd, all lines are dropped."""
+    """Open a file in memory that receives stderr.
+
+    On systems without memfd, the file is the null device, and all lines are lost.
+    """
     return os.memfd_create("stderr") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)

@@ -34,7 +34,7 @@ def weights_folder(folder: Path | None, use: str, what: str) -> Path:
 
 
 def _loaders(title: str, use: str) -> str:
-    """Say which stages of the same kind load a model."""
+    """Return advice on files with the layout ``title``: which stages of the same kind as ``use`` can load them."""
     kind = use.partition(".")[0]
     known = names(f"engine.worker.stages.{kind}")
     uses = [one for one in _LAYOUTS[title][1] if one.partition(".")[0] == kind and one.partition(".")[2] in known]

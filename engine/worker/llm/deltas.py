@@ -1,4 +1,4 @@
-"""Parts of a chat completion's answer: the engine's chunks, and the model's reasoning."""
+"""The types of a streamed chat completion's parts: the engine's chunks, and pieces of the model's reasoning."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ class Emphasis:
         self._opened: dict[str, list[int]] = {"*": [], "_": []}
 
     def takes(self, char: str, size: int, before: str, after: str) -> bool:
-        """Whether a run of ``size`` signs is a mark, and not said. ``before`` and ``after`` are the characters around
-        it."""
+        """Whether a run of ``size`` signs is emphasis markup, which is not spoken.
+
+        ``before`` and ``after`` are the characters around it.
+        """
         opened = self._opened[char]
         if is_blank(before) and is_blank(after):
             return size > 2

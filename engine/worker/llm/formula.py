@@ -9,7 +9,7 @@ SILENT = frozenset({
 })  # fmt: skip
 """Commands that shape a formula and say nothing; the names of others, as ``times``, are what one says."""
 
-_FRACTIONS = frozenset({"frac", "dfrac", "tfrac"})
+FRACTIONS = frozenset({"frac", "dfrac", "tfrac"})
 _SIGNS = {
     "sqrt": "√", "cdot": "·", "pm": "±", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠",
     "approx": "≈", "infty": "∞", "div": "÷", "to": "→", "degree": "°", "circ": "°",
@@ -25,7 +25,9 @@ class Formula:
         """The sign that ends it; empty outside of a formula."""
         self._raised = False
         self._fractions = 0
-        """Fractions of which the upper number is not complete yet."""
+        """Fractions whose numerator is not complete yet."""
+        self._digits = False
+        """Whether the numerator that is being read has only digits so far."""
 
     def __bool__(self) -> bool:
         return bool(self.end)
@@ -38,14 +40,17 @@ class Formula:
     def close(self) -> None:
         self.begin("")
 
-    def command(self, name: str) -> str:
-        """Return what a command says."""
-        self._fractions += name in _FRACTIONS
+    def command(self, name: str, mixed: bool = False) -> str:
+        """Return what a command says. ``mixed`` is true for the fraction of a mixed number: 1 and 1/4."""
+        if name in FRACTIONS:
+            self._fractions += 1
+            self._digits = True
+            return " and " if mixed else ""
         return "" if name in SILENT else _SIGNS.get(name, name)
 
-    def mark(self, char: str, after: str, last: str) -> str | None:
+    def mark(self, char: str, after: str) -> str | None:
         """Return what a mark of the formula says: an exponent's digits, or the stroke of a fraction. None if it is no
-        mark. ``after`` is the next character, ``last`` the one that was said last."""
+        mark. ``after`` is the next character."""
         if char == "^":
             self._raised = after == "{" or after in _RAISED
             return "" if self._raised else " "
@@ -53,7 +58,8 @@ class Formula:
         self._raised = raised and (char == "{" or char in _RAISED)
         if char == "}" and after == "{" and self._fractions:
             self._fractions -= 1
-            return "/" if last.isdecimal() else "÷"
+            return "/" if self._digits else "÷"
         if char in "{}&":
             return ""
+        self._digits = self._digits and char.isdecimal()
         return _RAISED[char] if self._raised else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ import msgspec
 
 from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.installed import installed
+from engine.worker.llm.conversation_slots import EVERYBODY, ConversationSlots
 from engine.worker.remote.refusals import ServerRefusal
 
 MOST_UNREAD = 64
@@ -50,7 +51,8 @@ class LlamaSettings:
     gpu_layers: int
     """Number of layers on the GPU; -1 for as many as fit."""
     cache_type: str
-    cache_mb: int
+    kept: int = 0
+    """Number of conversations that are kept for their next request, in addition to those in progress."""
     template: str = ""
     """Jinja template, or a name that llama.cpp knows; empty for the file's own."""
     projector: Path | None = None
@@ -68,19 +70,19 @@ class Llama:
     def __init__(self, settings: LlamaSettings) -> None:
         self._server: Any = _loaded(settings)
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
+        self._slots = ConversationSlots(settings.slots + settings.kept)
         self._answers = set[_Answer]()
         self._stuck = asyncio.Event()
 
     async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
         """Yield the events of a chat completion as JSON. Closing or cancelling the generator aborts it.
 
-        ``name`` is not used by llama.cpp. Raises ServerRefusal.
+        Requests with the same ``cache_salt`` share cached prompts. ``name`` is not used by llama.cpp. Raises
+        ServerRefusal.
         """
         answer = _Answer(asyncio.get_running_loop())
-        # Request prompt progress too, so that the thread notices during a long prompt that its reader has left.
-        asked = msgspec.json.encode({**body, "return_progress": True}).decode()
         self._answers.add(answer)
-        running = asyncio.wrap_future(self._threads.submit(self._ask, asked, answer))
+        running = asyncio.wrap_future(self._threads.submit(self._ask, body, answer))
         try:
             while (event := await answer.get()) is not None:
                 yield event
@@ -91,10 +93,9 @@ class Llama:
             running.add_done_callback(lambda _: late.cancel())
 
     def warm_up(self, body: Mapping[str, Any]) -> None:
-        """Compute one token, so that the weights are in memory and the start of the prompt is cached."""
-        asked = msgspec.json.encode({**body, "max_tokens": 1}).decode()
+        """Compute one token, so that the weights are in memory and the start of the prompt is cached for everybody."""
         with suppress(Exception):  # the first answer that fails reports it
-            self._server.handle_chat_completions(asked, lambda _: False)
+            self._complete({**body, "max_tokens": 1}, EVERYBODY, lambda _: False)
 
     async def stuck(self) -> None:
         """Wait until a computation has gone on for STUCK_S after its client left."""
@@ -124,14 +125,28 @@ class Llama:
         self._threads.shutdown()
         self._server = None  # its destructor stops the library's threads
 
-    def _ask(self, asked: str, answer: _Answer) -> None:
+    def _ask(self, body: Mapping[str, Any], answer: _Answer) -> None:
         """Produce one answer in its own thread."""
+        fields = dict(body)
+        owner = fields.pop("cache_salt", "")
         try:
             if not answer.left:
-                self._server.handle_chat_completions(asked, answer.put)
+                self._complete(fields, owner, answer.put)
             answer.put(None)
         except Exception as error:  # noqa: BLE001 - llama.cpp throws several types for an invalid request
             answer.put(ServerRefusal(400, str(error)))
+
+    def _complete(self, body: Mapping[str, Any], owner: str | None, put: Callable[[str], bool]) -> None:
+        with self._slots.hold(body, owner) as held:
+
+            def progressed(event: str) -> bool:
+                if '"prompt_progress"' in event:
+                    held.computing()
+                return put(event)
+
+            # Prompt progress also lets the thread notice during a long prompt that its reader has left.
+            placed = {"id_slot": held.slot.number, "cache_prompt": held.may_reuse, "return_progress": True}
+            self._server.handle_chat_completions(msgspec.json.encode({**body, **placed}).decode(), progressed)
 
 
 class _Answer:
@@ -199,14 +214,14 @@ def _params(xllamacpp: Any, settings: LlamaSettings) -> Any:
     params.ui = False
     params.verbosity = QUIET
     params.endpoint_metrics = True
-    params.n_parallel = settings.slots
-    params.n_ctx = settings.slots * settings.context
+    params.n_parallel = settings.slots + settings.kept
+    params.n_ctx = params.n_parallel * settings.context
     params.n_batch = params.n_ubatch = BATCH
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
     params.n_gpu_layers = settings.gpu_layers
     kind = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{settings.cache_type.upper()}")
     params.cache_type_k = params.cache_type_v = kind
-    params.cache_ram_mib = settings.cache_mb
+    params.cache_ram_mib = 0  # llama.cpp's own cache does not tell clients apart
     params.chat_template = settings.template
     if settings.projector is not None:
         params.mmproj.path = str(settings.projector)

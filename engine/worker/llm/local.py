@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -15,7 +16,7 @@ from engine.errors import WeightsError
 from engine.worker.llm.continuing import continued, rest
 from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
-from engine.worker.llm.messages import texts_of
+from engine.worker.llm.messages import Body, texts_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.refusals import error_of_model
 from engine.worker.llm.schema_cost import check_schemas
@@ -38,7 +39,8 @@ class LocalModel(Protocol):
     def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
         """Yield the events of a chat completion as JSON. Closing or cancelling the generator aborts it.
 
-        ``name`` is the request's id. Raises ServerRefusal or RequestError.
+        Only requests with the same ``cache_salt`` may share cached prompts, and count them as cached. ``name`` is the
+        request's id. Raises ServerRefusal or RequestError.
         """
         ...
 
@@ -80,6 +82,9 @@ class LocalThinker(ChatThinker):
         others = [warming for session, warming in self._warming.items() if session != req.request.session]
         if others and not self.free:
             others[0].task.cancel()
+
+    def salted(self, body: Body, owner: str) -> Body:
+        return {**body, "cache_salt": hashlib.sha256(owner.encode()).hexdigest()} if owner else body
 
     async def prepare(self, request: Request) -> None:
         """Prefetch a prompt if a slot is free."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.deployment.config import build
@@ -122,6 +123,15 @@ def options_of(mapping: Mapping[str, Any]) -> ChatServerOptions:
     check_server(options)
     check(options)
     return options
+
+
+def read_template(file: str) -> str:
+    """Return the chat template of ``options.template``. Raises ConfigError."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"options.template: {file} cannot be read: {reason}") from None
 
 
 def check(options: ModelOptions) -> None:

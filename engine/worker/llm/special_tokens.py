@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from engine.errors import WeightsError
 from engine.worker.llm.gguf import read_vocabulary
 
 SEPARATOR = "\u200b"
@@ -64,6 +65,15 @@ def _tree(value: Any, broken: Break) -> Any:
             return value
 
 
+class _AddedToken(msgspec.Struct):
+    content: str
+    special: bool = False
+
+
+class _Tokenizer(msgspec.Struct):
+    added_tokens: list[_AddedToken] | None = None
+
+
 def tokens_of_gguf(path: Path, template: str) -> list[str]:
     """Return the special tokens of a GGUF file: control tokens, and those in the template."""
     return [
@@ -74,10 +84,16 @@ def tokens_of_gguf(path: Path, template: str) -> list[str]:
 
 
 def tokens_of_checkpoint(folder: Path, template: str) -> list[str]:
-    """Return the special tokens of a checkpoint's ``tokenizer.json``: control tokens, and those in the template."""
+    """Return the special tokens of a checkpoint's ``tokenizer.json``: control tokens, and those in the template.
+
+    Raises WeightsError for a damaged file.
+    """
     file = folder / "tokenizer.json"
     if not file.is_file():
         return []
-    added = msgspec.json.decode(file.read_bytes()).get("added_tokens", [])
-    words = {one["content"]: bool(one.get("special")) for one in added if one["content"].strip()}
+    try:
+        tokenizer = msgspec.json.decode(file.read_bytes(), type=_Tokenizer)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WeightsError(f"{file}: cannot be read: {error}. Download it again.") from None
+    words = {token.content: token.special for token in tokenizer.added_tokens or () if token.content.strip()}
     return [word for word, special in words.items() if special or word in template]

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from engine.chunk import VoiceText
 from engine.worker.llm.emphasis import Emphasis, is_blank
-from engine.worker.llm.formula import Formula
+from engine.worker.llm.formula import FRACTIONS, Formula
 from engine.worker.llm.reader import Scan, Sign, TextReader, text_of
 from engine.worker.llm.signs import BREAKS, TAGS, entity, is_picture
 
@@ -200,7 +200,7 @@ class SpokenText:
             self._say(sign)
 
     def _formula_mark(self, sign: Sign) -> Generator[None, Sign, str | None]:
-        return self._formula.mark(sign.char, (yield from self._read.peek()), self._last)
+        return self._formula.mark(sign.char, (yield from self._read.peek()))
 
     def _entity(self, sign: Sign) -> Scan:
         """Say the character that an HTML entity stands for."""
@@ -367,13 +367,20 @@ class SpokenText:
             word = [after]
             while (yield from self._read.peek()).isalpha() and len(word) < MOST_HELD:
                 word.append((yield from self._read.next()))
-            spoken = self._formula.command(text_of(word))
+            mixed = text_of(word) in FRACTIONS and (yield from self._is_mixed_number())
+            spoken = self._formula.command(text_of(word), mixed)
             self._say(*(word if spoken == text_of(word) else [Sign(char, sign.at) for char in spoken]))
         elif after.char and after.char in _ESCAPED:
             self._say(*([] if self._formula else [after]))
         else:
             self._say(*([] if self._formula or after.char in ("", "\n") else [sign]))
             self._read.unread(after)
+
+    def _is_mixed_number(self) -> Generator[None, Sign, bool]:
+        """Whether the fraction that begins here follows a whole number, and its numerator is a number, too."""
+        held = [(yield from self._read.next()), (yield from self._read.next())]
+        self._read.unread(*held)
+        return self._last.isdecimal() and held[1].char.isdecimal()
 
     def _dollar(self, sign: Sign) -> Scan:
         after = yield from self._read.peek()
@@ -382,10 +389,19 @@ class SpokenText:
             self._formula.begin("" if self._formula else "$$")
         elif self._formula.end == "$":
             self._formula.close()
-        elif not self._formula and not sign.before.isalnum() and (after.isalpha() or after in ("\\", "{", "(", "|")):
+        elif not self._formula and not sign.before.isalnum() and (yield from self._begins_formula()):
             self._formula.begin("$")
         else:
             self._say(sign)
+
+    def _begins_formula(self) -> Generator[None, Sign, bool]:
+        """Whether a formula follows the dollar sign; an amount of money has neither letters nor commands."""
+        held = [(yield from self._read.next())]
+        while held[-1].char.isdecimal() and len(held) < MOST_HELD:
+            held.append((yield from self._read.next()))
+        self._read.unread(*held)
+        last = held[-1].char
+        return last == "\\" or (len(held) == 1 and (last.isalpha() or last in ("{", "(", "|")))
 
     def _cell(self, sign: Sign) -> Scan:
         """Make a pause between a table's cells; none at its end."""

@@ -173,7 +173,7 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
 
 @dataclass(slots=True, eq=False)
 class _Warming:
-    """Prefetch of a prompt's beginning, in its own task."""
+    """A prefill of a prompt's beginning before its request arrives, in its own task."""
 
     body: Mapping[str, Any]
     task: asyncio.Task[Any]

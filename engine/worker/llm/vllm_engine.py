@@ -213,7 +213,8 @@ def _check_memory(settings: VllmSettings, total: int) -> None:
     if weights > total * share and settings.arguments.get("tensor_parallel_size", 1) == 1:
         raise WeightsError(
             f"{settings.weights}: the weights take {weights / 1e9:.1f} GB, but vLLM uses only {share:.0%} of the "
-            f"device's {total / 1e9:.1f} GB. Use a smaller or quantized checkpoint."
+            f"device's {total / 1e9:.1f} GB. Use a smaller or quantized checkpoint, or raise "
+            "options.arguments.gpu_memory_utilization."
         )
 
 

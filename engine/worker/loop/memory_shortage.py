@@ -35,7 +35,7 @@ def ran_out(
 
 
 def _gave_way(stage: Any, beside: Sequence[Any]) -> bool:
-    """Clear the stages' prefix caches, and return whether they contained anything."""
+    """Clear the prefix caches of all these stages, and return whether they contained anything."""
     found = [getattr(one, "prefixes", None) for one in (stage, *(one for one in beside if one is not stage))]
     kept = [prefixes for prefixes in found if isinstance(prefixes, Prefixes) and prefixes.size]
     if not kept:

@@ -1,4 +1,7 @@
-"""Warm-ups of prompts for users who still speak: at most one per session. No request waits for them."""
+"""Stages' preparations for coming requests, such as a prefill, while the users still speak: at most one per session.
+
+No request waits for a preparation.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 MOST = 64
-"""Maximum concurrent warm-ups. Further ones are skipped: they would only slow each other down."""
+"""Maximum concurrent preparations. Further ones are skipped, because they would only slow each other down."""
 
 
 class Preparing:
-    """The running warm-ups of a worker."""
+    """The running preparations of a worker."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     def begin(self, group: asyncio.TaskGroup, id: str, session: str, work: Coroutine[Any, Any, None]) -> None:
-        """Start a warm-up. It replaces the session's current one."""
+        """Start a preparation. It replaces the session's current one."""
         if session in self._tasks:
             self._tasks.pop(session)[1].cancel()
         if len(self._tasks) >= MOST:
@@ -31,7 +34,7 @@ class Preparing:
         task.add_done_callback(lambda _: self._over(id, session, work))
 
     def drop(self, id: str) -> None:
-        """Cancel a warm-up. Unknown ids are ignored: it may have ended."""
+        """Cancel a preparation. Unknown ids are ignored, because a preparation may have ended."""
         for one, task in self._tasks.values():
             if one == id:
                 task.cancel()

@@ -86,7 +86,7 @@ class RunRecovery:
         return fresh(self._onward, chunk)
 
     def take_checkpoints(self) -> tuple[Chunk, ...]:
-        """Take the checkpoints that the server should store. They travel with the next chunk."""
+        """Remove and return the checkpoints that the server should store. They are sent with the next chunk."""
         unsent = tuple(self._unsent)
         self._unsent = []
         return unsent

@@ -38,7 +38,7 @@ class RoleGroup:
 
     @property
     def full(self) -> bool:
-        """Whether the previous stage must wait before it feeds this one."""
+        """Whether the input queue of a role has no room, so that the previous stage must wait."""
         return any(req.inputs.room <= 0 and not req.inputs.ended for req in self.reqs)
 
     @property

@@ -1,4 +1,4 @@
-"""One request's run through the stages of a worker: its requests at each stage, the streams between them, its credit.
+"""One request's run through the stages of a worker: a StageRequest per stage, the streams between them, and the credit.
 
 Messages leave through ``send``. RunRecovery handles resuming after a loss.
 """
@@ -164,7 +164,7 @@ class Run:
     def stepped(
         self, group: RoleGroup, req: StageRequest, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float
     ) -> None:
-        """Process the result of a step. Raises it if it is an error."""
+        """Process the result of a step. If the result is an error, raises it."""
         if isinstance(chunks, EngineError):
             raise chunks
         req.consumed.set()
@@ -250,7 +250,10 @@ class Run:
                     self._finish(other, req, now_s)
 
     def _mark(self, req: StageRequest) -> None:
-        """Record events of a role. They are sent with the next message."""
+        """Collect the timeline events of a request in its role (main or a companion).
+
+        The events are sent with the next message.
+        """
         self._marks |= {req.mark(word): at_s for word, at_s in req.marks.items()}
 
     def _send_marks(self) -> None:

@@ -111,10 +111,10 @@ class Scheduler:
         return batch[: max(fits, 1)]  # a group that is larger than a batch steps alone
 
     def _together(self, ranked: Sequence[StageRequest], now_s: float) -> str:
-        """Return the stage to step: the most urgent request's. Among first audio: that of the request that is furthest
-        back.
+        """Return the stage to step: the stage of the most urgent request.
 
-        Only requests that arrived together are compared. Each counts as far as its ready stage nearest to the audio.
+        If that request waits for its first audio, requests that arrived together with it are compared, and the one
+        whose ready stage is furthest from the audio decides.
         """
         first = ranked[0]
         arrived_s = first.listener.arrived_s

@@ -26,7 +26,7 @@ class StepThread(Generic[T]):
         self._thread.start()
 
     def begin(self, work: Callable[[], T], returned: Callable[[T], None]) -> None:
-        """Run ``work``, which must not raise, and let the event loop call ``returned`` with its result."""
+        """Start ``work`` in the thread; it must not raise. The event loop then calls ``returned`` with the result."""
         self._work.put((work, returned))
 
     def close(self) -> None:

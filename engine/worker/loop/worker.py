@@ -193,7 +193,10 @@ class Worker:
                 pass
 
     def _prepare(self, message: messages.Prepare) -> None:
-        """Start a warm-up. A stage that is not hosted here, or is unavailable, is ignored."""
+        """Start to prepare a stage for a coming request.
+
+        Does nothing if the stage is not hosted here, is unavailable, or cannot prepare.
+        """
         assert self._group is not None
         stage, request = self.stages.get(message.stage), message.request
         if isinstance(stage, Preparer) and not getattr(stage, "unavailable", ""):

@@ -142,7 +142,12 @@ class ScriptThinker:
             checkpoints=kinds(Text),
             answers=True,
             slots=config.slots,
-            facets=Facets(model="script", tokenizer="script", examples=("say: one two three", "long 12")),
+            facets=Facets(
+                model="script",
+                tokenizer="script",
+                sees=frozenset({"image"}),
+                examples=("say: one two three", "long 12"),
+            ),
         )
 
     def __init__(self, config: StageConfig) -> None:
@@ -204,7 +209,7 @@ def _call(answer: ScriptAnswer, request: Request) -> Chunk:
 
 
 def _usage(request: Request, answer: ScriptAnswer) -> Usage:
-    """Return the usage: a word, 40 ms of audio and a picture count as one token each."""
+    """Count the tokens of a request and its answer. A word, 40 ms of audio and a picture are one token each."""
     parts = [part for message in request.messages for part in message.parts]
     words = sum(len(part.text.split()) for part in parts if isinstance(part, TextPart))
     audio_tokens = sum(len(part.pcm) * 25 // MIC_RATE_HZ for part in parts if isinstance(part, AudioPart))

@@ -27,11 +27,10 @@ RETRY_S = 10.0
 
 
 class Captured:
-    """Calls ``compute(key, *inputs)``, as a graph if possible.
+    """Calls ``compute(key, *inputs)``, as a graph if possible. The shapes of the inputs follow from the key.
 
-    The shapes of the inputs follow from the key. Results are valid until the next call. ``idle`` returns inputs of a
-    key that affect no request's state; they are used for capture. A call provides the first rows of each input, and the
-    remaining rows are idle.
+    Results are valid until the next call. ``idle`` returns inputs for a key that affect no request's state; they are
+    used for capture. A call may provide fewer rows than the key implies: idle inputs fill the rest.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Captured:
         return found
 
     def _graph(self, key: Hashable, ahead: bool = False) -> _Graph | None:
-        """Return the graph of a key, or None.
+        """Return the key's graph, captured on its first use; None if there is no graph.
 
         A capture that runs out of memory raises if it is made ``ahead``; otherwise it is retried later.
         """

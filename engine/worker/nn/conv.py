@@ -1,4 +1,4 @@
-"""Streaming causal convolutions: fed piece by piece, they return the same output as for the whole signal.
+"""Streaming causal convolutions: fed piece by piece, a layer returns the same output as for the whole signal.
 
 Each layer stores the last columns of each request's signal in a slot.
 """
@@ -17,7 +17,7 @@ from engine.worker.nn.weights import WeightReader
 
 @dataclass(frozen=True, slots=True)
 class ConvBatch:
-    """The signals to continue: their slots (a tensor on the device), and whether they are new."""
+    """The signals that a step continues: their slots (a tensor on the device), and whether the signals are new."""
 
     index: Tensor
     fresh: bool
@@ -72,7 +72,9 @@ def slot_states(part: Any) -> list[Tensor]:
 
 
 class CausalConv:
-    """Causal convolution with as many output as input columns."""
+    """Streaming causal convolution: stores each slot's last columns (time steps), and has one output per input
+    column.
+    """
 
     def __init__(
         self, read: WeightReader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1

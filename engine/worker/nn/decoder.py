@@ -243,7 +243,7 @@ class Experts:
         self.shared_gate = read("shared_expert_gate.weight", 1, width) if shared else None
 
     def __call__(self, x: Tensor, kernels: Kernels | None = None) -> Tensor:
-        """Compute the layer. With ``kernels``, they also do the routing and gating."""
+        """Compute the layer. With ``kernels``, Triton kernels also do the routing and gating."""
         tokens = x.reshape(-1, x.shape[-1])
         if kernels is None:
             experts, shares = route(tokens, self.router, self.top_k, self.normalise)

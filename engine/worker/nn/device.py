@@ -31,12 +31,12 @@ def to_host(values: Tensor) -> NDArray[Any]:
 
 
 def float_bits(values: Sequence[float] | Sequence[tuple[float, float]]) -> NDArray[np.int64]:
-    """Return the float32 bits of numbers as integers, so that they fit into an integer table."""
+    """Return the float32 bits of numbers as integers, so that an integer table can hold them."""
     return np.array(values, np.float32).view(np.int32).astype(np.int64)
 
 
 def from_bits(column: Tensor) -> Tensor:
-    """Return the float32 numbers of such bits, on the same device."""
+    """Return the float32 numbers of the bits from ``float_bits``, on the same device."""
     return column.to(torch.int32).view(torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of encoders that process a whole sound or picture: rows attend to all rows of their segment.
+"""Building blocks of non-streaming encoders for sounds and pictures. Each row attends to all rows of its own segment.
 
 Source: the audio and vision encoders of transformers 5.23, models/qwen2_5_omni and models/qwen3_omni_moe.
 """

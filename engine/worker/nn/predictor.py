@@ -35,10 +35,10 @@ FURTHER = FurtherCodes()
 
 
 class Predictor:
-    """The code predictor.
+    """The code predictor, which draws the codes after a frame's first one. ``stream`` is its random stream.
 
-    ``stream`` is its random stream. If the talker's rows (``outer``) are wider than the predictor's, they are projected
-    first (tensor small_to_mtp_projection).
+    If the talker's rows (``outer``) are wider than the predictor's, they are projected first (tensor
+    small_to_mtp_projection).
     """
 
     def __init__(

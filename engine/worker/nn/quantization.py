@@ -101,7 +101,10 @@ def _quantization(found: Mapping[str, Any]) -> Quantization:
         formats = {found.get("format"), *(group.get("format") for group in found.get("config_groups", {}).values())}
         if others := formats - _COMPRESSED - {None}:
             names = ", ".join(sorted(map(str, others)))
-            raise ValueError(f"the format {names} is not supported (supported: {', '.join(sorted(_COMPRESSED))})")
+            raise ValueError(
+                f"the compressed-tensors format {names} is not supported "
+                f"(supported: {', '.join(sorted(_COMPRESSED))}); use another checkpoint"
+            )
     less_one = method == "gptq" and found.get("checkpoint_format", "gptq") != "gptq_v2"
     return Quantization(method, schemes, less_one)
 
@@ -233,7 +236,9 @@ def _groups(found: Tensor, width: int, count: int) -> Tensor | None:
     if found.is_meta or (width % count == 0 and torch.equal(found.cpu(), torch.arange(width) // (width // count))):
         return None
     if int(found.min()) < 0 or int(found.max()) >= count:
-        raise ValueError(f"its group index refers to missing groups (there are {count})")
+        raise ValueError(
+            f"its group index (g_idx) names groups that do not exist (there are {count}); download the file again"
+        )
     return found
 
 

@@ -31,8 +31,10 @@ class QuantizedWeight:
     """A matrix [out, in], or several [..., out, in], with values (number - zero point) · scale."""
 
     numbers: Tensor
-    """[..., out, in · bits / 8]: uint8 are unsigned integers (4-bit ones in pairs, low half first); int8 and floats are
-    themselves."""
+    """[..., out, in · bits / 8]. int8 and floats are the numbers themselves; uint8 holds unsigned integers.
+
+    4-bit integers are stored in pairs, low half first.
+    """
     scales: Tensor
     """[..., out, groups]. A group is a run of consecutive inputs, unless ``groups`` is set."""
     zeros: Tensor | None
@@ -179,19 +181,19 @@ def stacked(parts: Iterable[Weight], count: int) -> Weight:
     if isinstance(first, QuantizedWeight):
         packed = [first, *(part for part in coming if isinstance(part, QuantizedWeight))]
         if len(packed) < count:
-            raise ValueError("only some of them are quantized")
+            raise ValueError("only some of these layers are quantized, which is not supported")
         return _together(packed, torch.stack)
     whole = first.new_empty(count, *first.shape)
     for n, part in enumerate(chain([first], coming)):
         if isinstance(part, QuantizedWeight):
-            raise ValueError("only some of them are quantized")
+            raise ValueError("only some of these layers are quantized, which is not supported")
         whole[n] = part
     return whole
 
 
 def _together(parts: Sequence[QuantizedWeight], join: Callable[[list[Tensor]], Tensor]) -> QuantizedWeight:
     if len({_kind(part) for part in parts}) > 1:
-        raise ValueError("they are quantized in different ways")
+        raise ValueError("these layers are quantized in different ways, which is not supported")
     if not all(_alike(part.groups, parts[0].groups) for part in parts):
         raise ValueError(
             "they have different input orders (GPTQ's desc_act), which is not supported for layers that are "

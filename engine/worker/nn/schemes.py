@@ -60,7 +60,7 @@ def schemes_of(method: str, found: Mapping[str, Any]) -> Schemes:
 
 
 def _of_all(method: str, found: Mapping[str, Any]) -> Schemes:
-    """Return one scheme for all layers, and those of GPTQModel's ``dynamic`` for layers with other settings."""
+    """Return the schemes of layers with their own settings (GPTQModel's ``dynamic``), then the scheme of all others."""
     special = [
         ([_NAME + pattern.removeprefix("+:")], _plain(method, {**found, **more}))
         for pattern, more in (found.get("dynamic") or {}).items()

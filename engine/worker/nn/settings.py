@@ -22,10 +22,9 @@ ROPE = "rope_parameters"
 
 
 def settings_of(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
-    """Return a configuration as attributes, section by section.
+    """Return a configuration as attributes, section by section. Missing fields get the value in ``defaults``.
 
-    Missing fields get the value of ``defaults``. Sections missing in ``defaults`` are omitted, because the family does
-    not use them.
+    Sections that ``defaults`` lacks are omitted, because the family does not use them.
     """
     found = {name: value for name, value in defaults.items() if not name.endswith(SECTION)}
     found |= {name: value for name, value in config.items() if not name.endswith(SECTION)}

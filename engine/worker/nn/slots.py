@@ -88,7 +88,7 @@ class KvSlots:
         return self.keys[:, :, own].clone(), self.values[:, :, own].clone()
 
     def restore(self, slot: int, keys: Tensor, values: Tensor, start: int, end: int) -> None:
-        """Write the rows ``start`` to ``end`` of copied keys and values into a slot."""
+        """Write the rows ``start`` to ``end`` (exclusive) of copied keys and values to the same rows of a slot."""
         own = slice(self.begin(slot) + start, self.begin(slot) + end)
         self.keys[:, :, own] = keys[:, :, start:end]
         self.values[:, :, own] = values[:, :, start:end]
@@ -221,10 +221,10 @@ class VarlenBatch:
 
     @cached_property
     def parts(self) -> list[CachePositions]:
-        """Groups of pieces that are one attention call.
+        """The groups of pieces that one attention call computes.
 
-        On a GPU, adjacent pieces of equal length form a group, because launches are the main cost; on a CPU, each is
-        its own.
+        On a GPU, adjacent pieces of equal length form a group, because launches are the main cost. On a CPU, each piece
+        is its own group.
         """
         numbers, apart = range(len(self.slots)), in_place(self.cache.device)
         alike = [list(part) for _, part in groupby(numbers, lambda i: (self.counts[i], apart and i))]

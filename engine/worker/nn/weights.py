@@ -200,7 +200,7 @@ class WeightReader:
         return self._plain(name, shape).to(self.device, self.dtype)
 
     def joined(self, names: Sequence[str], sizes: Sequence[int], *rest: int) -> Tensor:
-        """Return several weights concatenated, so that they are one product. They are copied one by one."""
+        """Return several weights concatenated, so that they form one product. They are copied one by one."""
         whole = torch.empty(sum(sizes), *rest, device=self.device, dtype=self.dtype)
         for part, name, n in zip(whole.split(list(sizes)), names, sizes, strict=True):
             part.copy_(self._plain(name, (n, *rest)))
@@ -221,7 +221,7 @@ class WeightReader:
             return self(whole[0], sizes[0], width) if len(names) == 1 else self.joined(whole, sizes, width)
         try:
             if not all(quantized):
-                raise ValueError("only some of them are quantized")
+                raise ValueError("only some of these layers are quantized, which is not supported")
             parts = [self._of_few_bits(name, n, width) for name, n in zip(names, sizes, strict=True)]
             return joined(parts) if len(parts) > 1 else parts[0]
         except ValueError as error:
@@ -258,7 +258,7 @@ class WeightReader:
         if found is None or not found.is_floating_point() or found.dtype.itemsize < 2:
             raise WeightsError(
                 f"{self.checkpoint.folder}: {self.prefix}{name} is quantized, which is not supported "
-                "for this part of the model. Use a checkpoint that does not quantize it."
+                "for this part of the model. Use a checkpoint in which this part is not quantized."
             )
         return found
 

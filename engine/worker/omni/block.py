@@ -34,10 +34,10 @@ class PictureGrid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A picture, a video, or a window of audio, and its rows in a prompt.
+    """The consecutive rows of a prompt for one picture, one video, or one window of audio.
 
-    If it has both audio and cells, they are interleaved by time. A video with audio is cut into consecutive ``mixed``
-    blocks.
+    If a block has both audio and cells, they are interleaved by time. A video with audio is cut into consecutive
+    ``mixed`` blocks.
     """
 
     name: int
@@ -59,7 +59,7 @@ class Block:
     before: int = 0
     """The number of rows of the earlier blocks of this video."""
     mixed: bool = False
-    """Whether it is part of a video with audio."""
+    """Whether the block is part of a video with audio."""
 
     def seeing(self, pictures: Sequence[PictureGrid], times: Sequence[float]) -> Block:
         """Return the block with pictures of one size, each at its position in time; unchanged without any."""

@@ -1,4 +1,4 @@
-"""The audio and vision encoders: they compute the rows of media in a prompt."""
+"""The audio and vision encoders: they compute the embeddings of a prompt's media."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Embedded = tuple[Tensor, list[Tensor], Seen]
 AudioEncoder = Callable[[Tensor, Sequence[int]], Tensor]
 """Takes concatenated mel frames [mels, frames] of audio clips, and their lengths; returns rows [rows, width]."""
 VisionEncoder = Callable[[Tensor, Sequence[Grid]], list[Tensor]]
-"""Takes patches [patches, values] of pictures; returns rows [cells, width], and those of deepstack."""
+"""Takes patches [patches, values] of pictures; returns rows [cells, width], and the deepstack features."""
 
 
 class Encoders:
-    """The encoders of a model family, with the checkpoint's weights."""
+    """The audio and vision encoders of an omni model family, with the checkpoint's weights."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Encoders:
     def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int, Seen]]) -> list[Embedded]:
         """Return the input embeddings of prompts.
 
-        Media in rows that are computed already are not encoded, and their rows stay empty. The audio of all prompts
-        goes through the encoder together.
+        Media whose rows are already computed are not encoded, and their rows stay empty. The audio of all prompts goes
+        through the encoder together.
 
         Args:
             embed_tokens: The embedding table [ids, width].
-            asked: For each prompt, the number of rows computed already, and the pictures encoded already.
+            asked: For each prompt, the number of rows already computed, and the pictures already encoded.
         """
         left, device = [_left(prompt, computed) for prompt, computed, _ in asked], self._source.device
         prompts = [prompt for prompt, _, _ in asked]
@@ -91,7 +91,7 @@ class Encoders:
         return embeddings, deep, seen
 
     def _seen(self, pictures: Sequence[PictureGrid], known: Seen) -> Seen:
-        """Encode the pictures that have not been encoded."""
+        """Encode the pictures that are not in ``known``. Return all of them by name."""
         new = {one.name: one for one in pictures if one.name not in known}
         found = {one.name: known[one.name] for one in pictures if one.name in known}
         if new:
@@ -136,7 +136,7 @@ class Encoders:
 
 
 def _left(prompt: Prompt, computed: int) -> list[tuple[int, Block]]:
-    """Return the blocks that are not completely in the cache, with their first rows."""
+    """Return the blocks that are not completely in the cache, each with its first row."""
     return [
         (start, one)
         for start, one in zip(prompt.starts, prompt.blocks, strict=True)

@@ -1,11 +1,11 @@
-"""A video with audio, cut into independent segments (``stretches``): an audio window with its frames.
+"""A video with audio, cut into independent segments: an audio window with its frames.
 
 Frames are sorted into slots of ``1 / fps`` seconds; the first frame in a slot counts. Two slots form a frame pair, the
-encoder's ``PictureGrid``. If one slot is empty, the other frame is used twice; if both are, there is no pair. Pairs are
-encoded independently, so a segment is final once its audio window and its last pair are. A turn is therefore encoded
-segment by segment while the user speaks.
+encoder's ``PictureGrid``. If one slot is empty, the other frame is used twice. If both are empty, there is no pair.
+Pairs are encoded independently, so a segment is final once its audio window and its last pair are final. A turn is
+therefore encoded segment by segment while the user speaks.
 
-The open segment follows the final ones. The pairs before its first audio row are already part of the prompt. They are
+The open segment follows the final ones. The pairs before its first audio row are already part of the prompt, and are
 encoded again when a pair gets its second frame. Later pairs of that segment are only encoded early.
 """
 
@@ -59,7 +59,7 @@ class Film:
             Whether the frame was added.
 
         Raises:
-            RequestError: It has another size than the other frames.
+            RequestError: The frame has another size than the other frames.
         """
         if self._slots and pixels.shape != (first := next(iter(self._slots.values())).shape):
             raise RequestError(f"video: a frame has shape {list(pixels.shape)}, the others {list(first)}; use one size")
@@ -76,34 +76,34 @@ class Film:
         over = int(seconds * self.fps) // TWO
         return int(self._time(over) // self._per_window)
 
-    def stretches(self, windows: Sequence[Block], whole: bool) -> tuple[Block, ...]:
+    def segments(self, windows: Sequence[Block], whole: bool) -> tuple[Block, ...]:
         """Return the segments of the first audio windows. If ``whole``, the last one gets all remaining frames."""
         new = range(len(self._done), len(windows))
         for number in new:
             end = math.inf if whole and number == len(windows) - 1 else (number + 1) * self._per_window
-            self._done.append(self._stretch(windows[number], end))
+            self._done.append(self._segment(windows[number], end))
         if whole and not new and (rest := self.ahead()).cells:  # the end of the audio was too short for a row
             self._done.append(rest)
         return tuple(self._done)
 
     def ahead(self) -> Block:
         """Return the frame pairs after the last final segment, as one block without audio."""
-        return self._stretch(_SILENT, math.inf)
+        return self._segment(_SILENT, math.inf)
 
     def leading(self) -> Block:
         """Return the ``ahead`` frame pairs before the next audio row: their positions in the prompt are known."""
         seen = self.ahead()
         first = int(replace(seen, sounds=1).order.argmax())  # the audio row is the last one before sorting
         count = first * len(seen.pictures) // max(1, seen.cells)
-        return self._stretch(_SILENT, seen.times[count]) if count < len(seen.pictures) else seen
+        return self._segment(_SILENT, seen.times[count]) if count < len(seen.pictures) else seen
 
-    def _stretch(self, window: Block, end: float) -> Block:
+    def _segment(self, window: Block, end: float) -> Block:
         """Return the next segment, up to a position in time."""
         start = len(self._done) * self._per_window
         numbers = sorted({slot // TWO for slot in self._slots if start <= self._time(slot // TWO) < end})
         before = sum(block.num_positions for block in self._done)
-        stretch = replace(window, times=(), chunk=self._positions.chunk, start=start, before=before, mixed=True)
-        return stretch.seeing([self._picture(number) for number in numbers], [self._time(n) for n in numbers])
+        segment = replace(window, times=(), chunk=self._positions.chunk, start=start, before=before, mixed=True)
+        return segment.seeing([self._picture(number) for number in numbers], [self._time(n) for n in numbers])
 
     def _picture(self, number: int) -> PictureGrid:
         if number not in self._pictures:
@@ -158,7 +158,7 @@ class StreamingFilm:
     def windows(self) -> tuple[Block, ...]:
         """Return the final segments, followed by the known rows of the open segment, if any."""
         self._given = self._final
-        final = self._film.stretches(self._sound.windows()[: self._given], whole=False)
+        final = self._film.segments(self._sound.windows()[: self._given], whole=False)
         leading = self._film.leading()
         return (*final, leading) if leading.cells else final
 
@@ -168,4 +168,4 @@ class StreamingFilm:
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
         """Return the whole turn, followed by ``silence`` samples of silence. Raises RequestError."""
-        return self._film.stretches(self._sound.whole(silence), whole=True)
+        return self._film.segments(self._sound.whole(silence), whole=True)

@@ -1,8 +1,8 @@
-"""Admission to a KV cache that requests share: which requests get room, wait, or give theirs up.
+"""Admission to a KV cache that requests share: which requests get room, wait, or lose their room.
 
-Once its whole prompt is known, a request either gets all the room that it may ever use, before anything else of it is
-computed, or waits in a queue. Room for prompts that are still being spoken can be taken away again. So a request that
-holds room either needs no more, or can lose it, and no two requests can wait for each other.
+Once its whole prompt is known, a request either gets all the room that it may ever use, before any further computation,
+or waits in a queue. Room for prompts that are still being spoken can be taken away again. So a request that holds room
+either needs no further room or can lose it, and no two requests can wait for each other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KvCacheAdmission:
         """Reserve ``need`` positions for a request; if its prompt is ``whole``, these are all that it will use.
 
         Returns:
-            Whether it has the room. If not, the request ``waits``, and this must be called again.
+            Whether the request has the room. If not, it ``waits``, and this method must be called again.
         """
         if not self._cache.shared:
             return True

@@ -70,7 +70,10 @@ class MediaProcessor:
             raise RequestError(f"image: {error}") from None
 
     def _blocks(self, part: Part, longest: int) -> tuple[Block, ...]:
-        """Return a part's blocks, from the cache if possible: every turn contains the whole conversation."""
+        """Return a part's blocks, from the cache if possible: every turn contains the whole conversation.
+
+        ``longest`` is the number of samples of the conversation's longest clip, to which shorter clips may be padded.
+        """
         self._check(part)
         pcm = _sound(part)
         silence = 0 if pcm is None else self.audio.silence(len(pcm), longest)
@@ -112,7 +115,7 @@ class MediaProcessor:
         slots = [int(at_s * part.fps) for at_s in part.times_s] or range(len(part.frames))
         for slot, frame in zip(slots, part.frames, strict=True):
             film.add(np.asarray(frame), slot)
-        return film.stretches(windows, whole=True)
+        return film.segments(windows, whole=True)
 
     def _new_film(self, fps: float) -> Film:
         return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._shared)
@@ -122,7 +125,7 @@ class MediaProcessor:
         return self._pictures(name, *self._video(frames))[0]
 
     def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[PictureGrid]:
-        """Return a picture for each time step. Their rows are named consecutively."""
+        """Return one picture per time step, named so that the names of all their rows are consecutive."""
         _, high, wide = grid
         cells = (high // self.merge) * (wide // self.merge)
         steps = enumerate(pixels.split(high * wide))

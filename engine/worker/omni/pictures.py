@@ -19,7 +19,7 @@ LONGEST_SIDE = 200  # maximum ratio of the longer side to the shorter one
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 """Defaults for red, green and blue: the values of CLIP (Radford et al. 2021)."""
 SIZE = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}
-"""Defaults for the minimum and maximum number of pixels. The names are those of the files."""
+"""Defaults for the minimum and maximum number of pixels, under the names that preprocessor_config.json uses."""
 
 
 class PicturePatches:
@@ -44,10 +44,10 @@ class PicturePatches:
         """Convert pictures [height, width, 3] of one size.
 
         Returns:
-            Patches [pictures * rows * columns, values], and their (rows, columns).
+            Patches [pictures * rows * columns, values], and (rows, columns): the number of patches of one picture.
 
         Raises:
-            ValueError: A side is too long relative to the other one.
+            ValueError: One side is too long relative to the other one.
         """
         high, wide, _ = pictures[0].shape
         high, wide = fitted(high, wide, self.patch * self.merge, self.least, self.most)

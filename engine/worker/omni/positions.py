@@ -36,7 +36,8 @@ class RopePositions:
     def __call__(self, ids: Sequence[int], blocks: Sequence[Block]) -> Positions:
         """Return positions float32 [3, ids].
 
-        After a video with audio, they continue from the later of the two in the prompt.
+        Rows after a video with audio continue from the part, video or audio, to which the last row of the video
+        belongs.
         """
         if not blocks:
             return counted(len(ids))
@@ -61,7 +62,7 @@ class RopePositions:
         return counted(count)
 
     def spanned(self, block: Block, ids: Sequence[int], end: int) -> tuple[Positions, Positions]:
-        """Return the positions of a block that ends at row ``end``, from 0, and those of its last part."""
+        """Return the positions of a block that ends at row ``end``, from 0, and the positions of its last part."""
         if not block.sounds:
             return block.visual_positions, block.visual_positions
         if not block.cells:

@@ -62,6 +62,9 @@ class Prompt:
 
     @property
     def num_final(self) -> int:
-        """The number of rows that cannot change. In a live video, a block without audio may still get frames."""
+        """The number of rows that cannot change.
+
+        In a live video, the last block may get frames until its audio arrives.
+        """
         seeing = not self.whole and bool(self.blocks) and self.blocks[-1].mixed and not self.blocks[-1].sounds
         return self.starts[-1] if seeing else len(self.ids)

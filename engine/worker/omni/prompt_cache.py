@@ -1,6 +1,4 @@
-"""The thinker's prefix cache: prompts are stored per session, reused by its next request, and cut where rows
-changed.
-"""
+"""The thinker's prefix cache: stores each session's computed prompt, and reuses it up to the first changed row."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ class PromptCache:
         self._prefixes.keep(req.request.session, names, prefix, prefix.size)
 
     def _hidden(self, thought: ThinkerState, prompt: Prompt, end: int) -> NDArray[np.float32]:
-        """Return the talker's hidden rows among the first ``end`` rows."""
+        """Return the hidden rows that the talker needs among the first ``end`` rows."""
         return np.concatenate(thought.hidden)[: self._count(prompt, end)]
 
     def _count(self, prompt: Prompt, end: int) -> int:

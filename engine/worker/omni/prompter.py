@@ -44,7 +44,7 @@ class Draft:
     known: list[tuple[Block, ...]]
     """The blocks of all media parts in order, except the one that is still being spoken."""
     longest: int
-    """Samples of their longest sound."""
+    """Number of samples of the longest clip among ``known``."""
     script: list[int] | None
     """The token ids of a text that is spoken verbatim; None for a normal answer."""
 
@@ -111,7 +111,8 @@ class Prompter:
     def prompt(
         self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True, ahead: tuple[PictureGrid, ...] = ()
     ) -> Prompt:
-        """Return the prompt with what has been ``spoken``; if that is not the ``whole`` turn, the prompt ends there.
+        """Return the prompt with the blocks ``spoken`` so far. If they are not the ``whole`` turn, the prompt ends
+        after them.
 
         Raises:
             ContextOverflow: The prompt is longer than the context.

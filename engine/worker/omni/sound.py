@@ -1,8 +1,8 @@
 """Conversion of audio to the encoder's input: log-mel frames in independent windows.
 
 The encoder attends only within a window, so a window is final as soon as the next one has begun. A live turn is
-therefore encoded window by window. The result differs from encoding a complete recording in two ways. Frames are
-clipped 80 dB below the loudest frame, which for live audio is the loudest so far. And the length to which other clips
+therefore encoded window by window. The result differs from encoding a complete recording in two ways: frames are
+clipped 80 dB below the loudest frame, which for live audio is the loudest so far; and the length to which other clips
 of the conversation are padded may still grow.
 """
 
@@ -137,7 +137,7 @@ class StreamingMel:
         return max(0, self.samples - self._frontend.half_frame) // self._frontend.span
 
     def windows(self) -> tuple[Block, ...]:
-        """Return the windows that are final."""
+        """Return the final windows."""
         pcm = self._pcm()
         for number in range(len(self._done), self.final):
             logs = self._logs(pcm[: (number + 1) * self._frontend.span + self._frontend.hop], number)
@@ -145,7 +145,7 @@ class StreamingMel:
         return tuple(self._done)
 
     def ahead(self) -> tuple[PictureGrid, ...]:
-        """Return no pictures."""
+        """Return no pictures: a turn without a camera has none to encode early."""
         return ()
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
@@ -165,7 +165,10 @@ class StreamingMel:
         return self._pieces[0]
 
     def _logs(self, pcm: NDArray[np.int16], number: int) -> Tensor:
-        """Return the frames from the window ``number`` on."""
+        """Return the log-mel frames of a clip from the encoder window with index ``number`` to the end.
+
+        ``pcm`` begins with the clip's first sample.
+        """
         lead = LEAD if number else 0
         return self._frontend.logs(pcm[number * self._frontend.span - lead * self._frontend.hop :])[:, lead:]
 

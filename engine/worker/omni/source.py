@@ -31,7 +31,7 @@ class OmniSource(CheckpointSource, ABC):
     family: ClassVar[str]
     architecture: ClassVar[str]
     defaults: ClassVar[Mapping[str, Any]]
-    """The fields of config.json that its stages read, with default values."""
+    """The fields of config.json that the stages read, with default values."""
     files: ClassVar[tuple[str, ...]] = ()
     """Further files of the checkpoint, in addition to those that all checkpoints have."""
     options: ClassVar[frozenset[str]] = frozenset(
@@ -68,7 +68,7 @@ class OmniSource(CheckpointSource, ABC):
     @cached_property
     @abstractmethod
     def voices(self) -> Mapping[str, Any]:
-        """The checkpoint's data of each voice, by the voice's id."""
+        """The checkpoint's data for each voice, by voice id."""
 
     @cached_property
     @abstractmethod
@@ -117,10 +117,13 @@ class OmniSource(CheckpointSource, ABC):
         )
 
     def voice(self, request: Request) -> Any:
-        """Return the data of the request's voice, or of the first voice if it names none."""
+        """Return the data of the request's voice, or of the first voice if the request names none.
+
+        Raises RequestError for an unknown voice.
+        """
         name = (request.voice or next(iter(self.voices), "")).lower()
+        if not self.voices:
+            raise RequestError("voice: this model has no voices, so it cannot speak; request text only")
         if name not in self.voices:
-            raise RequestError(
-                f"voice: {request.voice!r} is not one of {', '.join(self.voices) or 'this model (mute)'}"
-            )
+            raise RequestError(f"voice: {request.voice!r} is not one of {', '.join(self.voices)}")
         return self.voices[name]

@@ -57,11 +57,14 @@ class OmniTalker(stage.TalkerStage[Net]):
     top_p: ClassVar[float]
     """The default, for a checkpoint whose generation_config.json has no value."""
     prompt_class: ClassVar[type[Any]]
-    """Rows of the prompt: ``at`` is the index of the first, with ``names`` [rows] and ``positions`` [3, rows]."""
+    """A message with rows of the prompt, with ``names`` [rows] and ``positions`` [3, rows].
+
+    ``at`` is the index of the first row.
+    """
     lead_class: ClassVar[type[Any]]
-    """The end of the prompt. The talker's own turn begins at its ``position``."""
+    """A message that ends the prompt. The talker's own turn begins at its ``position``."""
     text_class: ClassVar[type[Any]]
-    """The next token of the answer, after which the answer has ``text_end`` characters."""
+    """A message with the next token of the answer, after which the answer has ``text_end`` characters."""
     frame_s: ClassVar[float]
     num_lead: ClassVar[int]
     """The number of rows that begin the talker's own turn."""
@@ -225,7 +228,7 @@ class OmniTalker(stage.TalkerStage[Net]):
         return len(piece.names) - computed
 
     def _recall(self, req: StageRequest) -> int:
-        """Reuse the session's computed rows, if all earlier rows were reused too. Return their number."""
+        """Reuse the session's computed rows, if all earlier rows were reused too. Return the number of reused rows."""
         speech: OmniTalkerState = req.state
         before = speech.num_computed_tokens
         found = (
@@ -249,7 +252,7 @@ class OmniTalker(stage.TalkerStage[Net]):
 
 
 def _give_up(req: StageRequest) -> None:
-    """Discard the computed prompt. Its pieces are processed again."""
+    """Discard the computed prompt, so that its pieces are processed again."""
     speech: OmniTalkerState = req.state
     req.pending.extendleft(reversed(speech.pieces))
     speech.pieces = []

@@ -21,14 +21,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="omni.text_end"):
-    """The rest of the text is not spoken, because a tool call begins."""
+    """Message from the thinker to the talker: the rest of the text is not spoken, because a tool call begins."""
 
 
 class TalkerFeed(ABC):
-    """A model family's conversion of its thinker's output to its talker's input."""
+    """A model family's conversion of the thinker's output to the talker's input."""
 
     kinds: frozenset[Kind]
-    """The kinds of chunks that it makes."""
+    """The kinds of chunks that this feed creates."""
     tap: int = -1
     """The decoder layer whose hidden rows the talker needs; -1: none."""
 
@@ -67,8 +67,8 @@ def read(chunk: Chunk, structs: Iterable[type[S]]) -> S | Usage:
         return chunk
     found = next((one for one in structs if one.__struct_config__.tag == chunk.kind), None)
     if found is None or not isinstance(chunk, Tensors):
-        raise StageFailed(f"the talker only takes chunks of its own thinker, not {chunk.kind}")
+        raise StageFailed(f"the talker takes only messages of its own thinker, but received {chunk.kind}")
     try:
         return chunk.read(found)
     except msgspec.ValidationError as error:
-        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None
+        raise StageFailed(f"the talker received an invalid {chunk.name} message from the thinker: {error}") from None

@@ -40,7 +40,7 @@ ENCODED = 4  # a GPU encodes prompts of up to this many pieces in one step
 
 
 class OmniThinker:
-    """A thinker stage. A model family provides its parts."""
+    """A thinker stage. A model family provides its source, networks and talker feed."""
 
     plannable: ClassVar[bool] = True
     work_bytes: ClassVar[int] = 2_500_000_000
@@ -109,7 +109,10 @@ class OmniThinker:
         req.state = ThinkerState(request.max_text_tokens, params, TextPieces(self.chat), kept=self._kept(req))
 
     def _kept(self, req: StageRequest) -> deque[int]:
-        """Return the tokens of an answer that a lost replica began. They are written again, followed by new ones."""
+        """Return the tokens of an answer that a lost replica began.
+
+        The thinker writes them again, and then continues.
+        """
         ids = [id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids]
         call = req.checkpoint
         if call is not None and len(ids) < call["start"] + len(call["ids"]):
@@ -206,7 +209,7 @@ class OmniThinker:
         return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """On a GPU, encode the media of several prompts at once: a batch costs little more than one prompt."""
+        """Encode the media of several prompts at once on a GPU, where a batch costs little more than one prompt."""
         if self.source.device.type == "cpu":
             return {}
         sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
@@ -321,7 +324,10 @@ class OmniThinker:
         return chunks
 
     def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
-        """Process the hidden row of an answer's token in the cache. Subclasses may pass it to the talker."""
+        """Process the hidden row of an answer's token that has entered the cache.
+
+        Subclasses may pass it to the talker.
+        """
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
         """Compute one token for each request in one forward pass."""
@@ -332,7 +338,7 @@ class OmniThinker:
         return self.net.write(inputs)
 
     def _take(self, req: StageRequest, token: int) -> list[Chunk] | EngineError:
-        """Return the chunks of a token that was drawn, or was known."""
+        """Return the chunks of a token, either drawn or known from a lost replica."""
         thought: ThinkerState = req.state
         if token == FAILED:
             self.net.cache.clear(req.slot)

@@ -1,6 +1,6 @@
 """The thinker's networks: from rows of prompts and tokens to hidden rows, and to the next tokens.
 
-Their state is in slots of the KV cache.
+The networks keep their state in slots of the KV cache.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ class ThinkerNet:
         self.prefills.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Compute rows of prompts (see ``Decoder.append``). Return the last hidden rows and those of ``tap``."""
+        """Compute rows of prompts (see ``Decoder.append``).
+
+        Return the hidden rows of the last layer and of layer ``tap``.
+        """
         return self.prefills(batch, added)
 
     def follow(self, batch: Batch) -> Tensor:
-        """Compute tokens that are known. Return their hidden rows [all, width]."""
+        """Compute the rows of known tokens, without sampling. Return their hidden rows [all, width]."""
         return self.append(batch, [])[0]
 
     def write(self, inputs: Sequence[DecodeInput]) -> list[int]:
@@ -75,7 +78,10 @@ class ThinkerNet:
         return self.decoder.step(self.embed_tokens[tokens][:, None], angles, where, self.cache)[:, -1]
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
-        """Do the same as ``write``, for capture as a CUDA graph: tokens [batch, 1]."""
+        """Return the next token of each slot, int [batch, 1], like ``write``, in a form that a CUDA graph can capture.
+
+        All ``batch.starts`` are below ``bucket``.
+        """
         where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
         hidden = self._forward(batch.tokens, batch.positions, where)
         return draw(linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

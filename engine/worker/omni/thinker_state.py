@@ -64,7 +64,7 @@ class ThinkerState:
     characters: int = 0
     script: deque[int] | None = None
     kept: deque[int] = field(default_factory=deque[int])
-    """Ids that a lost replica had written. They are written again first."""
+    """Ids that a lost replica had written, and that this one writes again before new ones."""
     unspoken: list[msgspec.Struct] = field(default_factory=list[msgspec.Struct])
     """Tokens for the talker that wait until their last character is complete, so that speech and text agree."""
     call: list[int] | None = None
@@ -89,7 +89,7 @@ class ThinkerState:
         return np.broadcast_to(np.arange(count, dtype=np.float32) + np.float32(self.position), (3, count))
 
     def ate(self, count: int) -> None:
-        """Count ``count`` more rows of the answer in the cache."""
+        """Record ``count`` more rows of the answer in the cache."""
         self.num_computed_tokens += count
         self.position += count
 
@@ -100,13 +100,13 @@ class ThinkerState:
 
     @property
     def most_positions(self) -> int:
-        """Maximum cache positions of the request; while the user speaks, those of the known prompt."""
+        """Maximum cache positions of the request. While the user speaks: the positions of the known prompt."""
         assert self.prompt is not None
         writes = self.whole and self.script is None
         return len(self.prompt.ids) + (self.limit if writes else 0)
 
     def give_up(self) -> None:
-        """Discard the computed prompt. It is computed again."""
+        """Discard the computed prompt, so that it is computed again."""
         self.embeddings = None
         self.deep = []
         self.seen = {}

@@ -1,4 +1,4 @@
-"""A limit on the threads for one kind of work, which continues while a step blocks the event loop."""
+"""Limits the threads for one kind of work. Waiting work starts even while a step blocks the event loop."""
 
 from __future__ import annotations
 

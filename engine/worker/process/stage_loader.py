@@ -36,7 +36,10 @@ def build(task: messages.Task, send: Send) -> tuple[Worker, messages.Hello]:
 
 
 async def serve(worker: Worker, hello: messages.Hello, task: messages.Task, send: Send, over: asyncio.Event) -> None:
-    """Send Hello, then step and send heartbeats until ``over`` is set. A failed step loop raises an ExceptionGroup."""
+    """Send Hello, then run the worker's step loop and send heartbeats until ``over`` is set.
+
+    A failed step loop raises an ExceptionGroup.
+    """
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(worker.serve(), name="serve")
         await asyncio.sleep(0)

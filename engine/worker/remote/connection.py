@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from engine.deployment.api_key_file import read_key
+from engine.deployment.secret_file import read_key
 from engine.worker.remote.options import ServerOptions
 from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import ServerRefusal, as_engine_error, message_of, unreachable
@@ -55,7 +55,7 @@ class ServerConnections:
     def __init__(self, options: ServerOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._now = now
-        self.key = "" if options.key_file is None else read_key(options.key_file).value
+        self.key = "" if options.key_file is None else read_key(options.key_file)
         credentials = {"authorization": f"Bearer {self.key}"} if self.key else {}
         self._http = httpx2.AsyncClient(
             base_url=options.base,

@@ -1,4 +1,4 @@
-"""Options of stages that use a remote server: its address, and how to reach it."""
+"""Options of stages that use a remote server: its URL, model, key file and proxies."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def cleaned(said: str, texts: Iterable[str], key: str = "") -> str:
 
 
 def _shares(line: str, text: str, size: int) -> bool:
-    """Whether both texts contain the same ``size`` characters in a row."""
+    """Whether both texts contain one common run of ``size`` characters."""
     text = " ".join(text.split())
     size = min(size, max(len(text), SHARED_KEY))
     return any(line[at : at + size] in text for at in range(len(line) - size + 1))

@@ -130,7 +130,7 @@ class SpeechServer:
     ) -> AsyncGenerator[tuple[Wave, int]]:
         kind = kind_of(response)
         if kind.endswith("json") or kind.startswith("text/"):
-            raise self._silent(await body_of(response, LARGEST_ERROR, patience), text)
+            raise self._no_audio(await body_of(response, LARGEST_ERROR, patience), text)
         sound = SoundBytes(self._options.rate_hz, self._options.who, kind)
         async with aclosing(response.aiter_bytes()) as pieces:
             while (data := await patience.wait(anext(pieces, None))) is not None:
@@ -138,7 +138,7 @@ class SpeechServer:
                     patience.progress()
                     yield wave, sound.rate_hz
 
-    def _silent(self, body: bytes, text: str) -> EngineError:
+    def _no_audio(self, body: bytes, text: str) -> EngineError:
         """Return the error for text instead of audio."""
         said = says(message_of(body)[0], (text,), self._connection.key)
         return StageFailed(f"{self._options.who} returned text instead of audio{said}. Check the url.")

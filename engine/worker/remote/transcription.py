@@ -1,6 +1,6 @@
-"""A client for transcription servers: OpenAI's ``/v1/audio/transcriptions``.
+"""A client for transcription servers with OpenAI's API ``/v1/audio/transcriptions``.
 
-OpenAI, Speaches, LocalAI and vLLM implement it. The client sends a WAV file and receives its transcript.
+OpenAI, Speaches, LocalAI and vLLM offer it. The client sends a WAV file and receives its transcript.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class TranscriptionServer:
                 case {"text": str(text)}:
                     return text
                 case _:
-                    raise self._wordless(body)
+                    raise self._no_transcript(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise self._wordless(b"") from None
+            raise self._no_transcript(b"") from None
 
-    def _wordless(self, body: bytes) -> EngineError:
+    def _no_transcript(self, body: bytes) -> EngineError:
         """Return the error for a response without a transcript. It quotes the server's own message, if any."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
         return StageFailed(f"{self._options.who} returned no transcript{said}. Check the url.")

@@ -94,7 +94,7 @@ class Code2WavStage:
 
     @property
     def sizes(self) -> list[int]:
-        """Batch sizes that are used."""
+        """The batch sizes in use."""
         return doubled(1, self.info.slots) if self.planned else list(range(1, self.info.slots + 1))
 
     def warm_up(self) -> None:
@@ -153,7 +153,7 @@ class Code2WavStage:
     def decode(self, reqs: Sequence[StageRequest], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
         """Return the audio [batch, samples] of the next frames [batch, frames, groups].
 
-        ``fresh``: the frames are the first ones of every answer in the batch; otherwise of none.
+        ``fresh``: whether the frames are the first ones of their answers. A batch never mixes first and later frames.
         """
         slots, at, waves = [req.slot for req in reqs], 0, list[Tensor]()
         for count in self.cuts(codes.shape[1]):

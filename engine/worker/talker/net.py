@@ -149,7 +149,7 @@ class TalkerNet(ABC):
         return self.graphs(inputs).astype(np.int16)
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
-        """Compute ``speak`` for a graph: codes [batch, groups]."""
+        """Return the next frames [batch, groups], like ``speak``, in a form that a CUDA graph can capture."""
         row = self.last_frame_embed[batch.slots] + self.batch_embeddings(batch)
         angles = self.decoder.rope(batch.positions.expand(3, -1)[..., None], self.dtype)
         where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)

@@ -28,8 +28,9 @@ def by_slot(req: StageRequest) -> int:
 
 
 def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
-    """Return the requests whose computed state is stored in this step: at most one, to avoid delaying the others'
-    audio.
+    """Return the requests whose computed state is stored for later requests in this step.
+
+    It is at most one, to avoid delaying the others' audio.
     """
     return [req for req in reqs if req.state.unkept][:1]
 
@@ -37,7 +38,7 @@ def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
 def room_of(reqs: Sequence[StageRequest], piece: int, device: torch.device) -> int:
     """Return the maximum prompt rows per step.
 
-    That is one piece while a request has audio, so that playback does not wait. Otherwise a GPU computes several in
-    little more time.
+    While a request has audio, this is one piece, so that playback does not wait. Otherwise a GPU computes several
+    pieces in little more time.
     """
     return piece if device.type == "cpu" or any(req.has_sound for req in reqs) else AT_FIRST * piece

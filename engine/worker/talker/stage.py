@@ -37,7 +37,7 @@ class TalkerStage(Generic[Net]):
 
     plannable: ClassVar[bool] = True
     work_bytes: ClassVar[int] = 600_000_000
-    """Estimated GPU memory of graphs and steps, as for the thinker."""
+    """Estimated GPU memory of graphs and steps."""
 
     info: StageInfo
     net: Net
@@ -161,7 +161,10 @@ class TalkerStage(Generic[Net]):
         return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], params, steps))
 
     def _replay(self, beginning: Speakers, going: Speakers, batch: Batch) -> Results:
-        """Do the same with captured graphs, which take one row per speaker, also for the first frame of an answer."""
+        """Do the same as ``_compute`` with captured graphs.
+
+        They take one row per speaker, also for an answer's first frame.
+        """
         if beginning:
             self.net.lead([req.slot for req in self._begin(beginning, batch, last=False)])
         if len(batch):
@@ -236,7 +239,7 @@ class TalkerStage(Generic[Net]):
 
 
 def spoken_before(req: StageRequest, groups: int) -> NDArray[np.int16]:
-    """Return the answer's frames [frames, groups] from another replica, which this one continues.
+    """Return the frames [frames, groups] that a lost replica had computed, and that this one continues.
 
     They cannot be recomputed: in bfloat16 the results may differ.
     """

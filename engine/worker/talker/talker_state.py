@@ -28,7 +28,7 @@ class TalkerState:
 
     params: SamplingParams
     spoken: NDArray[np.int16]
-    """Known first frames [frames, groups]: those of a cloned voice, then those from another replica."""
+    """Known first frames [frames, groups]: the frames of a cloned voice, then the frames from a lost replica."""
     given: int = 0
     """Number of frames in ``spoken`` that precede the answer (of a cloned voice)."""
     num_computed_tokens: int = 0
@@ -58,5 +58,5 @@ class TalkerState:
 
 
 def estimated(seconds: float) -> int:
-    """Return the number of characters that a voice speaks in a time."""
+    """Return the estimated number of characters that a voice speaks in ``seconds``."""
     return math.ceil(seconds * CHARACTERS_PER_S)

@@ -1,7 +1,7 @@
-"""Messages to token ids by a checkpoint's own template and tokenizer, and ids back to text, piece by piece.
+"""Converts messages to token ids with a checkpoint's chat template and tokenizer, and ids back to text, piece by piece.
 
-What users write is encoded as plain text whatever it says: it can never become a special token. Earlier answers come
-back as the ids they were made of. The placeholder of an image or audio stays in the text.
+User text is always encoded as plain text: it can never become a special token. Earlier answers keep the ids that the
+model generated. The placeholder of an image or audio stays in the text.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from engine.core import AudioPart, ImagePart, Message, TextPart, ToolCallPart, T
 from engine.errors import RequestError, WeightsError
 from engine.worker.llm.checkpoint import template_in
 from engine.worker.text.chat_template import Template
+from engine.worker.text.template_check import check_template
 from engine.worker.text.tokenizer import plain_of, read_tokenizer, role_tokens
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
@@ -34,13 +35,13 @@ TEXTS = 4096  # the texts of a conversation are encoded with each of its next tu
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A place in a rendered conversation for something that was held back."""
+    """A place in a rendered conversation for the content of a message, which was held back from the template."""
 
     number: int
 
 
 Outline = tuple[str | tuple[int, ...] | Placeholder, ...]
-"""A rendered conversation without the messages' contents. A ``str`` in it is not encoded yet."""
+"""A rendered conversation without the messages' contents. A ``str`` in it has not been encoded yet."""
 
 
 class Chat:
@@ -52,6 +53,7 @@ class Chat:
         self.tokenizer = tokenizer_of(folder)
         if not (text := template_in(folder)):
             raise WeightsError(f"{folder}: has no chat template")
+        check_template(text, folder)
         try:
             self._template = Template(text, role_tokens(folder))
         except ValueError as error:
@@ -65,7 +67,7 @@ class Chat:
         self._known = lru_cache(TEXTS)(self._encoded)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()) -> list[int]:
-        """The ids of a conversation, up to where the assistant is to speak."""
+        """Return the ids of a conversation, up to the start of the assistant's answer."""
         held: list[str | tuple[int, ...]] = []
         shown = [_shown(message, message.ids_of(self.tokenizer), held) for message in messages]
         ids, plain = list[int](), ""
@@ -81,7 +83,7 @@ class Chat:
         return ids + self.encode(plain)
 
     def _outlined(self, conversation: str) -> Outline:
-        """Render messages and tools (as JSON) by the template, with the words held back."""
+        """Render messages and tools (as JSON) with the template, with placeholders for the messages' contents."""
         shown, tools = json.loads(conversation)
         try:
             text = self._template.render(shown, tools or None)
@@ -99,7 +101,10 @@ class Chat:
         )
 
     def _marked(self, text: str) -> Iterator[str | tuple[int, ...]]:
-        """Text of the template: its marks are tokens; what lies between belongs to the words around it."""
+        """Yield the template's text in order: special tokens as ids, and the text between them as strings.
+
+        The strings are encoded later, together with the message contents next to them.
+        """
         end = 0
         for mark in self._marks.finditer(text):
             if end < mark.start():
@@ -110,14 +115,14 @@ class Chat:
             yield text[end:]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of plain text, whatever marks it imitates."""
+        """Return the ids of plain text, also where the text looks like a special token."""
         return list((self._known if len(text) <= LONGEST_TEXT else self._encoded)(text))
 
     def _encoded(self, text: str) -> tuple[int, ...]:
         return tuple(self._plain.encode(text, add_special_tokens=False).ids) if text else ()
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of ids; special tokens have none."""
+        """Decode ids to text, without the special tokens."""
         return self._whole.decode(list(ids), skip_special_tokens=True)
 
     def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
@@ -131,14 +136,14 @@ class Chat:
 
 
 class TextPieces:
-    """Text of a growing answer: a piece leaves once its last character is whole."""
+    """Decodes a growing answer. A piece is returned once its last character is complete."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._ids: list[int] = []
 
     def feed(self, id: int) -> tuple[str, list[int]]:
-        """The next piece and its ids; both empty while a character is incomplete."""
+        """Add an id. Return the next piece of text and its ids; both are empty while a character is incomplete."""
         self._ids.append(id)
         text = self._chat.text(self._ids)
         if text.endswith("�") and len(self._ids) < LONGEST_CHARACTER:
@@ -147,7 +152,7 @@ class TextPieces:
 
     @property
     def held(self) -> list[int]:
-        """The ids of a character that is incomplete."""
+        """The ids of the incomplete character."""
         return list(self._ids)
 
     @property
@@ -156,15 +161,17 @@ class TextPieces:
         return not self._ids
 
     def flush(self) -> tuple[str, list[int]]:
-        """Return what is held, whole or not."""
+        """Return the text and ids that are held back, even if a character is incomplete."""
         ids = self._ids
         self._ids = []
         return self._chat.text(ids), ids
 
 
 def tokenizer_of(folder: Path) -> str:
-    """The name of a checkpoint's tokenizer, by what its files say: the template, which changes no id, is not among
-    them."""
+    """Return the name of a checkpoint's tokenizer, computed from its vocabulary files.
+
+    The chat template does not count, because it changes no id.
+    """
     digest = hashlib.sha256()
     for name in _VOCABULARY:
         file = folder / name
@@ -173,7 +180,10 @@ def tokenizer_of(folder: Path) -> str:
 
 
 def _shown(message: Message, ids: tuple[int, ...], held: list[str | tuple[int, ...]]) -> dict[str, Any]:
-    """A message as templates know it, with the words held back: ``ids`` in their place, where they are known."""
+    """Return a message in the form that templates read, with its contents held back.
+
+    ``held`` receives the contents: the raw ``ids`` of an answer if they are known, otherwise its text.
+    """
 
     def hold(words: str | tuple[int, ...]) -> str:
         held.append(words)

@@ -1,6 +1,6 @@
-"""A chat template, rendered as Hugging Face's templates are meant to be: Jinja in a sandbox, with their few functions.
+"""Renders chat templates as Hugging Face does: Jinja in a sandbox, with a few extra functions.
 
-Checkpoints bring their own templates, which are not trusted: they see plain values alone, and can change nothing.
+Checkpoints bring their own templates, which are not trusted: a template sees only plain values and can change nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from jinja2.utils import Namespace
 
 
 class Template:
-    """A template of conversations. ``names`` are further values that it may ask for, such as ``eos_token``.
+    """A chat template. ``names`` are further variables that it may read, such as ``eos_token``.
 
-    Raises ValueError for text that is no template.
+    Raises ValueError for invalid Jinja.
     """
 
     def __init__(self, text: str, names: Mapping[str, str]) -> None:
@@ -33,9 +33,14 @@ class Template:
         self._names = dict(names)
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None) -> str:
-        """Return a conversation as text, up to where the assistant is to speak. Raises TemplateError."""
+        """Render a conversation as text, up to the start of the assistant's answer. Raises TemplateError."""
         given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": True}
-        return self._template.render(self._names | given)
+        try:
+            return self._template.render(self._names | given)
+        except TemplateError:
+            raise
+        except Exception as error:  # operators and functions in a template raise Python's own errors
+            raise TemplateError(f"{type(error).__name__}: {error}") from error
 
 
 def _environment() -> jinja2.Environment:
@@ -54,7 +59,7 @@ def _environment() -> jinja2.Environment:
 
 
 class _Generation(Extension):
-    """The mark ``{% generation %}`` around what a model is trained to say; for a prompt it changes nothing."""
+    """The tag ``{% generation %}``, which marks the text that a model is trained on. It does not affect a prompt."""
 
     tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType]
 
@@ -101,7 +106,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter would write HTML's marks as escapes."""
+    """Encode as JSON. Jinja's own filter would escape HTML characters."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,7 +1,7 @@
-"""A checkpoint's tokenizer, read by the tokenizers library alone: the ids are those of transformers' fast tokenizer.
+"""Reads a checkpoint's tokenizer with the tokenizers library. The ids equal those of transformers' fast tokenizer.
 
 A folder has ``tokenizer.json``, or the byte pairs of Qwen2 as ``vocab.json`` and ``merges.txt``;
-``tokenizer_config.json`` names the tokens that were added.
+``tokenizer_config.json`` names the added tokens.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from engine.errors import WeightsError
 from engine.worker.llm.checkpoint import json_in
 
 QWEN2_ROLES = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
-"""The tokens of these roles where a folder of Qwen2's byte pairs names none."""
+"""Default special tokens by role, for a folder of Qwen2's byte pairs that does not name them."""
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""The pattern of Qwen2's words (models/qwen2 of transformers 5.23): one digit is one word."""
+"""The pattern that splits text into words for Qwen2 (models/qwen2 of transformers 5.23); each digit is one word."""
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Read the tokenizer of a checkpoint, with the tokens that were added. Raises WeightsError."""
+    """Read a checkpoint's tokenizer, including its added tokens. Raises WeightsError."""
     try:
         tokenizer = _backend(folder)
         tokenizer.add_tokens(_added(folder, tokenizer))
@@ -36,7 +36,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def plain_of(tokenizer: Tokenizer) -> Tokenizer:
-    """Return the same tokenizer without its added tokens: no text becomes one of them."""
+    """Return a copy of the tokenizer without added tokens, so that no text is encoded as a special token."""
     plain: Any = Tokenizer(tokenizer.model)
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         if (found := getattr(tokenizer, part)) is not None:
@@ -45,7 +45,7 @@ def plain_of(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def role_tokens(folder: Path) -> dict[str, str]:
-    """Return the tokens of a checkpoint that have a role, such as ``eos_token``. Raises WeightsError."""
+    """Return a checkpoint's special tokens by role, such as ``eos_token``. Raises WeightsError."""
     config = json_in(folder / "tokenizer_config.json") or {}
     given = (QWEN2_ROLES if _is_qwen2(config) else {}) | (json_in(folder / "special_tokens_map.json") or {}) | config
     extra: Any = config.get("extra_special_tokens")
@@ -76,9 +76,9 @@ def _backend(folder: Path) -> Tokenizer:
 
 
 def _added(folder: Path, tokenizer: Tokenizer) -> list[AddedToken]:
-    """Return the tokens that a folder adds to what the tokenizer has, in the order of their ids.
+    """Return the tokens that a folder adds to the tokenizer, in the order of their ids.
 
-    What is named by a role, or among further special tokens, comes last: its id is the next one.
+    Tokens named only by a role, or only as additional special tokens, come last and get the next ids.
     """
     config = json_in(folder / "tokenizer_config.json") or {}
     found = dict[str, AddedToken]()
@@ -94,7 +94,7 @@ def _added(folder: Path, tokenizer: Tokenizer) -> list[AddedToken]:
 
 
 def _further(config: Mapping[str, Any]) -> list[str]:
-    """Return the special tokens that have no role."""
+    """Return the additional special tokens: those without a function of their own, such as beginning or end of text."""
     several = [config.get(name) or [] for name in ("extra_special_tokens", "additional_special_tokens")]
     return [_content(token) for tokens in several if isinstance(tokens, list) for token in cast("list[Any]", tokens)]
 
@@ -105,5 +105,5 @@ def _token(given: Mapping[str, Any]) -> AddedToken:
 
 
 def _content(token: Any) -> str:
-    """A token is written as its text, or as an object with its flags."""
+    """Return a token's text. A configuration writes a token as its text, or as an object with its flags."""
     return str(token["content"] if isinstance(token, dict) else token)

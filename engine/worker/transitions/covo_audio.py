@@ -1,4 +1,4 @@
-"""CovoAudio, from the language model to code2wav: ids of one vocabulary, a part of which are codes."""
+"""CovoAudio, from the language model to code2wav: one vocabulary contains both text tokens and codes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class DetokenizerTarget(IntEnum):
 
 
 class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Facts that stages know about an answer. A field is None if no stage has set it."""
+    """Settings of one answer that stages pass on, such as its task and codebook sizes. None: not set by any stage."""
 
     task: str | None = None
     detok_id: int | None = None
@@ -58,9 +58,9 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin
     drawn_ids: Ids | None = None
     detok_id: int | None = None
     prompt: Runtime | None = None
-    """The facts that came with the request."""
+    """The settings that came with the request."""
     runtime: Runtime | None = None
-    """The facts that the stage found out. They override ``prompt``."""
+    """Settings that the stage has determined. They override those in ``prompt``."""
 
 
 class Handed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin_omni.handed"):
@@ -84,7 +84,7 @@ class Handed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin
 
 
 def handed(output: Output) -> Handed:
-    """Return the first tokens that are present, with their facts. Raises StageFailed for an unknown target."""
+    """Return the first tokens that are present, with their settings. Raises StageFailed for an unknown target."""
     runtime = (output.prompt or Runtime()).updated(output.runtime or Runtime())
     number = output.detok_id if output.detok_id is not None else runtime.detok_id or 0
     if number not in list(DetokenizerTarget):

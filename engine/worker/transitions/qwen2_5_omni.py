@@ -60,7 +60,10 @@ class TalkerConditioning:
         return ()
 
     def end(self) -> Conditioning:
-        """Return the rows without that of a stop token. Raises StageFailed if there are fewer rows than prompt ids."""
+        """Return the rows, without the row of a stop token.
+
+        Raises StageFailed if there are fewer rows than prompt ids.
+        """
         whole, none = self._steps.whole, np.zeros(0, np.int64)
         prompt_ids = none if whole.prompt_ids is None else whole.prompt_ids
         drawn_ids = none if whole.drawn_ids is None else whole.drawn_ids

@@ -20,8 +20,8 @@ class Transition(Protocol[P_co]):
     """One request's transition from one stage to the next.
 
     ``add`` takes a chunk and returns the payloads that it completes. ``end`` is called once, after the last chunk, and
-    returns the last payload. There always is one, possibly empty, so that the consumer ends. Both raise StageFailed for
-    unexpected chunks.
+    returns the last payload. There always is one, possibly empty, so that the consumer ends. ``add`` and ``end`` raise
+    StageFailed for unexpected chunks.
     """
 
     def add(self, chunk: Chunk) -> Iterable[P_co]: ...
@@ -57,8 +57,8 @@ def step_of(chunk: Chunk, struct: type[S]) -> S:
     """Return the struct that a chunk contains. Raises StageFailed for any other chunk."""
     wanted = struct.__struct_config__.tag
     if not isinstance(chunk, Tensors) or chunk.name != wanted:
-        raise StageFailed(f"this stage takes {wanted}, not {chunk.kind}")
+        raise StageFailed(f"the stage takes only {wanted}, but received {chunk.kind}")
     try:
         return chunk.read(struct)
     except msgspec.ValidationError as error:
-        raise StageFailed(f"{wanted} cannot be read: {error}") from None
+        raise StageFailed(f"the stage received an invalid {wanted} message: {error}") from None

@@ -44,7 +44,7 @@ class AnswerSound:
 
     @property
     def samples(self) -> int:
-        """Samples made so far, at SPEAKER_RATE_HZ."""
+        """Number of samples generated so far, at SPEAKER_RATE_HZ."""
         return self._sound.samples
 
     @property

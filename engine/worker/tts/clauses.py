@@ -43,7 +43,7 @@ class Clause:
 
     @property
     def lettered(self) -> bool:
-        """Whether it has letters or digits."""
+        """Whether the clause has letters or digits, so that a voice can speak it."""
         return any(map(str.isalnum, self.text))
 
     @property

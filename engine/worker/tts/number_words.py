@@ -22,7 +22,7 @@ _RANGE = r"(?<![\d-])(\d{1,2}|\d{4})\s?[-–]\s?(\d{1,2}|\d{4})(?![\d-])"
 _SIGNS = r"US\$|[$€£]"
 _CODES = r"EUR|USD|GBP|CHF"
 _LONGEST = 12
-"""Maximum digits of a number that is said as one number; longer ones are said digit by digit."""
+"""Maximum digits of a number that is said as one number. Longer numbers are said digit by digit."""
 
 Rewrite = Callable[[re.Match[str]], str]
 

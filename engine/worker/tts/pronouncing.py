@@ -43,7 +43,7 @@ def by_lexicon(path: Path, in_ipa: bool) -> Pronounce:
 
 
 def _lowered(words: Mapping[str, _Entry]) -> dict[str, str]:
-    """Return the words in lower case. A lower-case entry ("polish") takes precedence over a name ("Polish")."""
+    """Return the phonemes by lower-case word. A lower-case entry ("polish") takes precedence over a name ("Polish")."""
     said = {word: entry.get("DEFAULT") if isinstance(entry, dict) else entry for word, entry in words.items()}
     names_first = sorted(said, key=str.islower)
     return {word.lower(): phonemes for word in names_first if (phonemes := said[word])}

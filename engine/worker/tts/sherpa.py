@@ -214,11 +214,13 @@ def _check_metadata(model: Path, family: str, metadata: Mapping[str, str]) -> No
     """Raise WeightsError if metadata is missing or invalid."""
     missing = [key for key in NEEDED[family] if not metadata.get(key)]
     if missing:
-        raise WeightsError(f"{model} lacks the metadata {', '.join(missing)}, so it is not a sherpa-onnx voice.")
+        raise WeightsError(f"{model} lacks the metadata {', '.join(missing)}. Use a voice exported for sherpa-onnx.")
     for key in ("sample_rate", "n_speakers", "style_dim"):
         said = metadata.get(key, "0")
         if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", said) or (key != "style_dim" and "," in said):
-            raise WeightsError(f"{model} has the invalid {key} {said!r:.40}, so it is not a sherpa-onnx voice.")
+            raise WeightsError(
+                f"{model}: the metadata {key} is invalid (got {said!r:.40}). Use a voice exported for sherpa-onnx."
+            )
     if not 4_000 <= int(metadata["sample_rate"]) <= 192_000:
         raise WeightsError(f"{model} has a sample_rate of {metadata['sample_rate']}; it must be from 4000 to 192000.")
 
@@ -295,7 +297,7 @@ def _lexicons(folder: Path, chosen: str) -> tuple[Path, ...]:
 
 
 def _rules(folder: Path, chosen: str) -> tuple[Path, ...]:
-    """Return the number rules of the voice's language, leaving out those of other languages."""
+    """Return the number rules of the voice's language, without the rules of other languages."""
     found = sorted([*folder.glob("*.fst"), *folder.glob("*.far")])
     suffixes = {path: path.stem.rpartition("-")[2] for path in found}
     return tuple(path for path in found if suffixes[path] not in LANGUAGES.values() or suffixes[path] == _base(chosen))

@@ -147,7 +147,7 @@ LONGEST_TOKEN = 32  # characters of a word's end that are kept
 
 @lru_cache(4096)
 def is_ideograph(character: str) -> bool:
-    """Return whether the script is written without spaces: Chinese, kana, Thai, Lao, Khmer, Burmese."""
+    """Return whether the character's script is written without spaces: Chinese, kana, Thai, Lao, Khmer or Burmese."""
     code = ord(character)
     return (
         0x3040 <= code <= 0x30FF

@@ -60,7 +60,7 @@ def asked_voice(asked: str | None, voices: Sequence[Voice]) -> str:
 
 
 def can_say(text: str, languages: Sequence[str]) -> bool:
-    """Return whether a text has anything that voices of these languages can read: a digit, or a letter of their script.
+    """Return whether voices of these languages can read any of a text: a digit, or a letter of their script.
 
     Voices of European languages babble when given Chinese characters.
     """

@@ -18,6 +18,7 @@ from app.client import (
     Other,
     PlaybackPaused,
     PlaybackResumed,
+    ResponseCreated,
     ResponseDone,
     SpeechStarted,
     TextDelta,
@@ -96,6 +97,63 @@ async def test_tools_are_run_and_their_results_answered(server: Running) -> None
         assert (answer.status, answer.calls) == ("completed", [])
         foreign = await client.ask("tool other {}")
         assert [(call.name, call.arguments) for call in foreign.calls] == [("other", "{}")]
+
+
+async def test_several_functions_run_in_parallel_and_an_error_is_a_result(server: Running) -> None:
+    met = asyncio.Barrier(2)
+
+    async def meet() -> str:
+        await met.wait()
+        return "met"
+
+    async def fall() -> str:
+        raise ZeroDivisionError("it fell")
+
+    tools = [Tool("meet", "Meets another one.", meet), Tool("fall", "Falls.", fall)]
+    async with connect(server.http, tools=tools) as client:
+        await client.configure(output_modalities=["text"])
+        answer = await client.ask("tool meet {} ; meet {} ; fall {}")
+        assert answer.status == "completed"
+        assert answer.text == 'The tool says: {"error":"it fell"}'
+        assert (await client.ask("say: still here")).text == "still here"
+
+
+async def test_speech_of_the_user_cancels_a_function_that_wants_it(server: Running) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    tools = [Tool("never", "Never returns.", never, parley={"on_interrupt": "cancel", "speech": False})]
+    async with connect(server.http, tools=tools, eagerness=None) as client:
+        assert client.session["tools"][0]["parley"] == {"on_interrupt": "cancel", "speech": False}
+        await client.configure(
+            output_modalities=["text"],
+            audio={"input": {"turn_detection": {"type": "server_vad", "create_response": False}}},
+        )
+        asking = asyncio.create_task(client.ask("tool never {}"), name="asking")
+        await eventually(lambda: bool(client._cancellable))
+        await client.speak(tone(0.5))
+        assert "the user spoke" in (await asking).text
+
+
+async def test_a_line_that_the_server_speaks_is_not_the_answer_to_a_turn(server: Running) -> None:
+    looked = asyncio.Event()
+
+    async def look() -> str:
+        await looked.wait()
+        return "found"
+
+    tools = [Tool("look", "Looks.", look, parley={"speech": True, "preamble_s": 0.01})]
+    async with connect(server.http, tools=tools, eagerness=None) as client:
+        events = client.events()
+        asking = asyncio.create_task(client.ask("tool look {}"), name="asking")
+        async for event in events:
+            if isinstance(event, ResponseCreated) and event.response["metadata"] == {"purpose": "tool_wait"}:
+                break
+        await eventually(lambda: client.audible)
+        assert not client._unasked
+        looked.set()
+        assert (await asking).text == 'The tool says: "found"'
+        assert not client._unasked
 
 
 async def test_who_must_call_a_function_calls_it_once(server: Running) -> None:

@@ -14,7 +14,7 @@ from app.settings import Settings
 from engine import ModelInfo
 
 OWN = ["127.0.0.1", "192.168.1.7", "::1", "fd00::7"]
-CERTIFICATE = Certificate(Path("x"), Path("x"), "AA:BB")
+CERTIFICATE = Certificate(Path("/of/parley/https.pem"), Path("x"), "AA:BB")
 
 
 def said(host: str, https: str | None = None, keys_file: str | None = None) -> list[str]:
@@ -44,10 +44,11 @@ def test_open_to_others_without_https_it_says_what_does_not_work_and_the_command
 
 
 def test_with_https_it_says_the_addresses_to_open() -> None:
-    ready, others, why, fingerprint = said("0.0.0.0", "auto", keys_file="keys")
+    ready, others, why, fingerprint, programs = said("0.0.0.0", "auto", keys_file="keys")
     assert "https://127.0.0.1:8000" in ready
     assert others == "From other machines: https://192.168.1.7:8000"
     assert ("Browsers warn once" in why, fingerprint) == (True, "AA:BB")
+    assert "NODE_EXTRA_CA_CERTS=/of/parley/https.pem" in programs
 
 
 def test_any_address_of_ipv6_is_one_that_can_be_opened() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from sys import getsizeof
 from typing import Any
 
 import msgspec
 import pytest
 
+from app.limits import held_size as module
 from app.limits.held_size import held_size
 from app.realtime.protocol import SessionOptions, session_options
 
-N = 5000
+N = 1000
 SHAPES: dict[str, Any] = {
     "lists": [[]] * N,
     "dicts": [{}] * N,
@@ -44,6 +46,19 @@ def test_a_size_is_right_within_half(name: str) -> None:
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert taken / 1.5 < held_size(value) < taken * 1.5
+
+
+@pytest.mark.parametrize("text", ["[]", '{"":{}}', '{"":0}', "1.5", '"été"', '{"a":[{"":{}}]}'])
+def test_many_values_count_as_the_most_that_they_can_take(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at each of them had kept the event loop busy for 100 ms."""
+    looked_at = list[object]()
+    monkeypatch.setattr(module, "getsizeof", lambda one: looked_at.append(one) or getsizeof(one))
+    tracemalloc.start()
+    value = msgspec.json.decode(f"[{','.join([text] * 40_000)}]")
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held_size(value) > taken / 1.1
+    assert len(looked_at) <= module.MOST_WALKED
 
 
 def test_structs_count_with_what_they_hold() -> None:

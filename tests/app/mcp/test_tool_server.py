@@ -288,7 +288,7 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     "an odd name": (lambda message: result(message, tools=[tool("a b\n")]), "invalid name"),
     "a schema that is none": (_schema("object"), "violates the protocol"),
     "a schema of no object": (_schema({"type": "string"}), "violates the protocol"),
-    "a number of 70 bits": (_schema({"type": "object", "maximum": 2**70}), "can't be encoded as JSON"),
+    "a number of 70 bits": (_schema({"type": "object", "maximum": 2**70}), "a value that can't be encoded as JSON"),
     "no JSON": (lambda message: head(200, b"{", content_type="application/json"), "MCP server"),
     "deep JSON": (lambda message: head(200, b"[" * 500_000, content_type="application/json"), "MCP server"),
     "HTML": (lambda message: head(200, b"<html>", content_type="text/html"), "error: Unexpected content type"),

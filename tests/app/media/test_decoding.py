@@ -240,6 +240,41 @@ async def test_closing_ends_a_running_job() -> None:
     assert not psutil.pid_exists(decoder.pid)
 
 
+async def test_closing_refuses_the_jobs_that_wait(held: type[Held]) -> None:
+    make: Any = held
+    decoding = Decoding(make)
+    jobs: list[Job] = [ImageJob("png", 1, 1), VideoJob(1.0, FEED), VideoJob(1.0, FEED)]
+    asking = [asyncio.create_task(decoding._result(job, bytes([n]), 1)) for n, job in enumerate(jobs)]
+    await eventually(lambda: begun(held) == [0])
+    closing = asyncio.create_task(decoding.close())
+    await asyncio.sleep(0)
+    held.go[b"\0"].set()
+    await closing
+    _, *refused = await asyncio.gather(*asking, return_exceptions=True)
+    assert [str(one) for one in refused] == ["the server is stopping"] * 2
+    assert begun(held) == [0]
+
+
+async def test_a_process_that_was_idle_for_long_ends_with_its_place(
+    held: type[Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make: Any = held
+    decoding = Decoding(make)
+    for event in held.go.values():
+        event.set()
+    job = ImageJob("png", 1, 1)
+    decoding.start()
+    await eventually(lambda: len(decoding._idle) == 1)
+    await decoding._result(VideoJob(1.0, FEED), b"\0", 1)
+    await eventually(lambda: len(decoding._idle) == 2)
+    assert decoding._places == 2
+    monkeypatch.setattr("app.media.decoding._IDLE_S", 0.0)
+    for _ in range(2):
+        await decoding._result(job, b"\1", 1)
+    assert (len(decoding._decoders), decoding._places) == (1, 1)
+    await decoding.close()
+
+
 LIMITED = """
 import os, sys
 from app.media import decode_jobs, decoder_process

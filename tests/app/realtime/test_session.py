@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.mcp import ToolServers
 from app.media.images import Image
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.endpointing import SentenceEndOfTurn
@@ -51,7 +52,10 @@ WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
 
 class FakeChunks:
-    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug``, ``wait`` or ``length``."""
+    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug``, ``wait`` or ``length``.
+
+    ``only call`` calls the function without a word.
+    """
 
     ledger = None
 
@@ -78,11 +82,13 @@ class FakeChunks:
         word = last.text if isinstance(last, TextPart) else ""
         if word == "wait":
             await asyncio.Event().wait()
-        if word == "call":
+        if word in ("call", "only call"):
             for piece in ('{"at":', "1}"):
                 yield ToolCallDelta(f"call_{self.request.id}", "look", piece)
                 await asyncio.sleep(0)
             yield ToolCall(f"call_{self.request.id}", "look", '{"at":1}')
+        if word == "only call":
+            return
         for n, text in enumerate((Text("one ", 0, (0,)), Text("two", 4, (1,)))):
             yield text
             if self.request.speaks:
@@ -149,7 +155,13 @@ class FakeEngine:
 class Talk:
     """A session fed by hand; ``events`` are the wire's, checked one by one."""
 
-    def __init__(self, engine: FakeEngine, limits: Limits | None = None, turns: TurnSettings | None = None) -> None:
+    def __init__(
+        self,
+        engine: FakeEngine,
+        limits: Limits | None = None,
+        turns: TurnSettings | None = None,
+        tool_servers: ToolServers | None = None,
+    ) -> None:
         self.engine = engine
         self.events: list[dict[str, Any]] = []
         self.notices: list[Any] = []
@@ -166,6 +178,7 @@ class Talk:
             SentenceEndOfTurn(),
             now=lambda: self.now_s,
             loop_time=LoopTimeBudget(FairScheduler(self._worked, self._worked)),
+            tool_servers=tool_servers or ToolServers(),
         )
         self.decoding = context.decoding
         self.session = Session(context, self._tell)

@@ -92,7 +92,7 @@ async def test_a_tool_is_listed_called_and_its_result_spoken_of(client: Client, 
 
 
 async def test_it_is_spoken_aloud_to_who_speaks(client: Client, library: Library) -> None:
-    await client.configure(tools=[library.entry()])
+    await client.configure(tools=[library.entry(parley={"speech": False})])
     await client.until("mcp_list_tools.completed")
     await client.ask(CALL)
     await client.until("response.mcp_call.completed")

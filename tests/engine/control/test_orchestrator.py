@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.chunk import Audio, Chunk, Text, Usage, kinds
-from engine.core import IN_WRITING, Sampling
+from engine.core import IN_WRITING, Facets, Sampling, Voice
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.ipc import messages
 from engine.worker.stage_request import StageRequest
@@ -59,6 +59,22 @@ async def settled(rig: Rig) -> None:
     await until(lambda: rig.idle)
     for worker in rig.workers:
         assert worker.free == {name: stage.info.slots for name, stage in worker.stages.items()}
+
+
+async def test_a_request_without_a_voice_names_the_first_one_to_all_stages() -> None:
+    """Otherwise a codec's decoder could have another default than the stage before it."""
+    seen = list[str | None]()
+
+    def look(req: StageRequest) -> Result:
+        seen.append(req.request.voice)
+        return echo(req)
+
+    voices = Facets(voices=(Voice("slt", "Slt"), Voice("rms", "Rms")))
+    async with rigged([FakeStage("a", 0, look, emits=NOTHING, facets=voices), FakeStage("b", 1, look)]) as rig:
+        for voice in (None, "rms"):
+            seen.clear()
+            await read(rig, numbers(1), voice=voice)
+            assert set(seen) == {voice or "slt"}
 
 
 def inner(name: str, order: int, act: Any = echo) -> FakeStage:
@@ -410,6 +426,30 @@ async def test_no_progress_is_stalled_and_progress_is_not() -> None:
         assert await read(rig, slowly(5, 0.1), live=True) == list(range(5))
         with pytest.raises(Stalled, match="progress"):
             await read(rig, slowly(1, 60), live=True)
+        await settled(rig)
+
+
+async def test_a_request_that_waits_for_a_slot_is_not_stalled() -> None:
+    """The requests that hold the slots make progress, each for longer than ``stall_s`` in all."""
+    async with rigged([FakeStage(slots=1)], stall_s=30) as rig:
+        clock, spoken = LoopClock(), asyncio.Queue[Chunk | None]()
+
+        async def speech() -> AsyncGenerator[Chunk]:
+            while (chunk := await spoken.get()) is not None:
+                yield chunk
+
+        async with rig.open(request(), speech()) as first, asyncio.TaskGroup() as tasks:
+            await until(lambda: rig.pools["a"].leased == 1)
+            second = tasks.create_task(read(rig, numbers(3)))
+            await until(lambda: rig.pools["a"].waiting == 1)
+            for i in range(4):
+                spoken.put_nowait(x(i))
+                assert data_of(await anext(first)) == i
+                clock.passed_s += 20
+                await turns()
+            spoken.put_nowait(None)
+            assert [chunk async for chunk in first] == []
+            assert await second == [0, 1, 2]
         await settled(rig)
 
 

@@ -102,6 +102,6 @@ async def test_every_stage_is_made_with_its_own_weights_and_options(monkeypatch:
     stages = "{use: script.thinker, options: {step_s: 0}}, {use: script.talker, weights: w}, {use: script.code2wav}"
     spec = replace(parse_config(f"stages: [{stages}]"), launcher="inline")
     async with Engine(spec) as engine:
-        assert engine.model.abilities == {"text", "tools", "speech"}
+        assert engine.model.abilities == {"image", "text", "tools", "speech"}
     found = {name: (place.weights, dict(place.options)) for name, place in places.items()}
     assert found == {"thinker": (None, {"step_s": 0}), "talker": (Path("w"), {}), "code2wav": (None, {})}

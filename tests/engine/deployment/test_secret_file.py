@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.deployment.secret_file import check_secret, is_secret, read_secret
+from engine.deployment.secret_file import check_secret, is_secret, read_key, read_secret
 from engine.errors import ConfigError
 
 SERVER, ROOT, OTHER = 1000, 0, 2000
@@ -70,3 +70,47 @@ def test_what_the_server_may_not_read_is_an_error_that_names_it(tmp_path: Path) 
     tmp_path.chmod(0o700)
     with pytest.raises(ConfigError, match=f"a.password: {tmp_path} cannot be read: Is a directory"):
         read_secret(str(tmp_path), "a.password")
+
+
+def written(path: Path, data: bytes, mode: int = 0o600) -> str:
+    path.touch(mode)
+    path.write_bytes(data)
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_key_is_the_one_line_of_its_file(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"sk-0123456789\n")
+    file.chmod(mode)
+    assert read_key(str(file)) == "sk-0123456789"
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o620, 0o644])
+def test_a_key_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(ConfigError, match=r"Other users of this machine can read .*chmod 600"):
+        read_key(written(tmp_path / "key", b"sk-0123456789", mode))
+
+
+def test_a_key_file_that_is_missing_is_told() -> None:
+    with pytest.raises(ConfigError, match="key_file: /nowhere/key cannot be read: No such file"):
+        read_key("/nowhere/key")
+
+
+@pytest.mark.parametrize("data", [b"", b"\n"])
+def test_an_empty_key_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"key_file: .*key is empty"):
+        read_key(written(tmp_path / "key", data))
+
+
+def test_a_key_file_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"key_file: .*key is longer than 4096 bytes"):
+        read_key(written(tmp_path / "key", b"k" * 5000))
+
+
+@pytest.mark.parametrize("data", [b"sk-01 23", b"sk-one\nsk-two", b"sk-\xc3\xbc", b"a\x00b"])
+def test_what_is_no_key_is_told_without_it(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ConfigError, match="must hold one key on one line") as caught:
+        read_key(written(tmp_path / "key", data))
+    assert "sk-" not in str(caught.value)

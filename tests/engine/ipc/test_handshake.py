@@ -109,5 +109,5 @@ def test_a_token_that_others_can_read_or_guess_is_refused(tmp_path: Path, text: 
     path.chmod(mode)
     with pytest.raises(ConfigError, match=words):
         read_token(path)
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_token(tmp_path / "none")

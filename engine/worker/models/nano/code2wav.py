@@ -16,6 +16,7 @@ from engine.core import Facets, StageInfo
 from engine.errors import EngineError
 from engine.worker.codec import Codec, Window, state_due
 from engine.worker.models.nano.inference import run
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.source import ExcitationSource
 from engine.worker.models.nano.voice import (
     BOOKS,
@@ -38,6 +39,7 @@ class Code2Wav:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, facets=Facets(frame_s=FRAME_S))
 
     def __init__(self, config: StageConfig) -> None:
@@ -88,8 +90,9 @@ class Code2Wav:
         return [sound, self._checkpoint(req)] if due else [sound]
 
     def _controls(self, reqs: Sequence[StageRequest], windows: Sequence[Window]) -> Floats:
-        """Return the control values [requests, 4 x frames, 133] of windows of equal length, and update the slots' conv
-        states.
+        """Return the synthesizer's control values (F0 and filter gains), and update the slots' conv states.
+
+        They are [requests, 4 x frames, 133], one row per 10 ms. All windows have the same length.
         """
         slots = np.array([req.slot for req in reqs])
         inputs = {"codes": np.stack([row.codes for row in windows]).astype(np.int64)}

@@ -25,8 +25,9 @@ from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
 from engine.errors import EngineError, WeightsError
 from engine.worker.asr.speech_gate import loudness
 from engine.worker.asr.transcribing import ROW, pcm_of
-from engine.worker.models.nano.deaf import hears, why
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
+from engine.worker.models.nano.options import check_options
+from engine.worker.models.nano.speech_input import is_supported, why_unsupported
 from engine.worker.models.nano.utterance import MEAN_REACH, NanoUtterance
 from engine.worker.models.nano.voice import session
 from engine.worker.stage import StageConfig, guarded, warm_up
@@ -136,12 +137,13 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         return StageInfo(
             takes=kinds(Speech),
             emits=kinds(Transcript),
             feeds=kinds(Transcript),
             slots=min(config.slots, SPEAKERS),
-            unfit="" if hears() else why(),
+            unfit="" if is_supported() else why_unsupported(),
             facets=Facets(heard_languages=("en",), hears_for="nano", reduces_noise=True),
         )
 
@@ -283,7 +285,7 @@ def _hear(req: StageRequest) -> None:
 
 
 def _start(decoder: Any, mean: str) -> None:
-    """Begin an utterance, with noise statistics that do not come from the previous speaker."""
+    """Begin an utterance: reset the noise statistics of the previous speaker, and set the initial cepstral mean."""
     decoder.reinit_feat()
     decoder.set_cmn(mean)
     decoder.start_utt()

@@ -65,7 +65,10 @@ class Find:
 
 
 class Eyes:
-    """The two networks. A picture takes a few milliseconds on one thread."""
+    """Recognizes the things and characters in pictures, by the finder and the reader.
+
+    A picture takes a few milliseconds on one thread.
+    """
 
     def __init__(self, folder: Path, threads: int = 1) -> None:
         self._finder = load(folder / "eyes_find.onnx", threads)

@@ -18,7 +18,7 @@ WARM = 64  # tokens, the length of a first turn
 
 @dataclass(frozen=True, slots=True)
 class NanoPrefixKV:
-    """Stored state of a conversation."""
+    """Keys, values and convolution states of a conversation, stored so that its next request can reuse them."""
 
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
@@ -43,7 +43,8 @@ class Network:
         size = {entry.name: entry.shape for entry in self._session.get_outputs()}["logits"][-1]
         if size != VOCABULARY:
             raise WeightsError(
-                f"{path} has {size} tokens, but this version of nano needs {VOCABULARY}. Download it again."
+                f"{path}: the model has {size} tokens, but this version of nano needs {VOCABULARY}. "
+                "Download nano's files again."
             )
         sizes: dict[str, list[int]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
         layers, heads, head, _ = sizes["keys"][1:]

@@ -143,7 +143,10 @@ def statistics(picture: Small, brightness: float) -> Small:
 
 
 def empty(pixels: Pixels, picture: Small, brightness: float) -> bool:
-    """Return whether nothing can be recognized: the picture is too small, black, overexposed, or only noise."""
+    """Return whether nothing can be recognized: ``pixels`` is too small, black, overexposed, or only noise.
+
+    ``picture`` is the same picture after ``small``.
+    """
     if min(pixels.shape[:2]) < LEAST or brightness < BLACK:
         return True
     if picture.mean() > WHITE and picture.std() < EVEN:

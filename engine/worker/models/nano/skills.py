@@ -23,7 +23,7 @@ _Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A kind of tool that nano can call."""
+    """A kind of tool that nano can call, recognized by the words in a tool's name and properties."""
 
     name: str
     things: frozenset[str]

@@ -15,7 +15,7 @@ HOP = SPEAKER_RATE_HZ // 100
 FFT = 1024
 BANDS = 64
 TRAINED_TOP_HZ = 8000.0
-"""Highest frequency of the network's training audio (16 kHz). Above it, it only predicts levels at TOPS_HZ."""
+"""Highest frequency of the network's training audio (16 kHz). Above it, the network only predicts levels at TOPS_HZ."""
 TOPS_HZ = (8500.0, 9500.0, 10500.0, 11500.0)
 
 
@@ -115,7 +115,7 @@ def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
 def response(bands: Floats, rise: Floats) -> NDArray[np.complex128]:
     """Return the minimum-phase spectrum [T, 513], computed with the folded cepstrum.
 
-    ``bands`` are log gains [T, 64]; ``rise`` [T, 4] is added to the last band at `TOPS_HZ`.
+    ``bands`` are log gains [T, 64] up to 8 kHz. The log gains at `TOPS_HZ` are the last band's plus ``rise`` [T, 4].
     """
     points = np.concatenate([bands, bands[:, -1:] + rise], 1)
     log_gain = np.clip(points[:, _BELOW] * (1 - _SHARE) + points[:, _BELOW + 1] * _SHARE, -12, 6)

@@ -20,6 +20,7 @@ from engine.english.speller import Said, Speller
 from engine.errors import EngineError, RequestError
 from engine.worker.codec import frames_of, state_due
 from engine.worker.models.nano.inference import run
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, default_voice, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
@@ -85,6 +86,7 @@ class Talker:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         default = default_voice(config)
         ids = sorted(VOICES, key=lambda id: id != default)
         return StageInfo(
@@ -258,8 +260,10 @@ def _slots(req: StageRequest) -> list[int]:
 def _check_guidance(request: Request) -> None:
     """Raise RequestError for unsupported roles and guidance scales."""
     roles, guidance = request.roles, request.sampling.guidance
-    if set(roles) - {"main", NEGATIVE}:
-        raise RequestError(f"nano's talker supports the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
+    if wrong := sorted(set(roles) - {"main", NEGATIVE}):
+        raise RequestError(
+            f"nano's talker does not support the role {wrong[0]!a:.100}; use main, and {NEGATIVE} for guidance"
+        )
     if guidance != 1 and NEGATIVE not in roles:
         raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} in addition to main")
     if not 0 <= guidance <= MAX_GUIDANCE:

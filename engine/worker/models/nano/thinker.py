@@ -42,6 +42,7 @@ from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.messages import joined, shows, text_of
 from engine.worker.models.nano.network import NanoPrefixKV, Network
+from engine.worker.models.nano.options import check_options
 from engine.worker.models.nano.sampling import draw
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.scene import Scene
@@ -136,6 +137,7 @@ class Thinker:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        check_options(config)
         # A word takes two tokens (its marker and itself); an unknown word takes one per letter. Speech counts by its
         # words, a picture takes one token, and instructions are ignored.
         cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)

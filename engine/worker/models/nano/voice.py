@@ -40,7 +40,10 @@ def session(config: StageConfig, name: str) -> ort.InferenceSession:
 
 
 def default_voice(config: StageConfig) -> str:
-    """Return the voice of requests that name none: the option ``voice``, or the first voice. Raises ConfigError."""
+    """Return the voice of requests that name none: the option ``voice``, or the first voice.
+
+    Raises ConfigError for an unknown voice.
+    """
     name = config.options.get("voice") or VOICES[0]
     if name not in VOICES:
         raise ConfigError(f"options.voice: there is no voice {name!r:.80} ({nearest(str(name), VOICES)})")

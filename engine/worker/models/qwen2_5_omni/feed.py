@@ -20,7 +20,10 @@ from engine.worker.omni.thinker_state import PromptPiece
 
 
 class PromptRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_rows"):
-    """Consecutive rows of the prompt."""
+    """Message from the thinker to the talker: consecutive rows of the prompt.
+
+    A row stands for one text token, or for a part of an audio clip or a picture.
+    """
 
     at: int
     """Index of the first row."""

@@ -61,7 +61,7 @@ class Talker(talker.OmniTalker[Qwen2_5TalkerNet]):
     def lead(self, req: StageRequest, lead: PromptEnd) -> None:
         """Check that all prompt rows have arrived. Raises StageFailed, because missing rows would change the speech."""
         if (found := len(req.state.names)) != lead.count:
-            raise StageFailed(f"the talker has received {found} of {lead.count} prompt rows")
+            raise StageFailed(f"the talker received only {found} of the prompt's {lead.count} rows from the thinker")
 
     def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
         return self.net.lead_embeddings([req.state.voice for req in reqs], texts)

@@ -161,7 +161,7 @@ class Qwen3OmniVisionEncoder:
         return LayerNorm(read.below(f"merger_list.{number}.ln_q"), cell, NORM_EPS)
 
     def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
-        """Return the rows [cells, width] of pictures, and those of each deepstack layer.
+        """Return the rows [cells, width] of pictures, and the rows of each deepstack layer.
 
         ``pixels`` [patches, values] are the concatenated patches of the pictures.
         """

@@ -49,7 +49,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class WholeText:
-    """All tokens of an answer, after those of the recording's transcript."""
+    """All tokens of an answer, after the tokens of the recording's transcript."""
 
     ids: tuple[int, ...]
     characters: int

@@ -43,7 +43,7 @@ PAUSE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoonshineOptions(EarsOptions):
-    """The ``options`` of the stage."""
+    """The ``options`` of a Moonshine speech recognition stage."""
 
     users: int = 4
     """Maximum concurrent users. Each has a copy of the networks: the library processes one line at a time."""

@@ -1,14 +1,17 @@
 """A chain of models that are tried in turn: the first one that answers a request gives the answer.
 
 A model passes a request on by declining it, or by failing, before its first chunk. After that the answer is that
-model's, and its errors end the answer. Each model gets the same conversation and the same input.
+model's, and its errors end the answer. Each model gets the same conversation and the same input. A model that failed
+is asked last for some seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,8 +21,10 @@ import msgspec
 
 from engine.chunk import Checkpoint, Chunk, Text, VoiceText
 from engine.core import Request, StageInfo
+from engine.deployment.config import build
 from engine.errors import ConfigError, Declined, EngineError, Preempted, ReplicaLost
 from engine.worker.llm.chained import RecordedInputs, chained_info, visible
+from engine.worker.llm.failure_memory import FailureMemory
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.out_of_memory import out_of_memory
 from engine.worker.stage import Preparer, Stage, StageConfig, failed
@@ -34,14 +39,27 @@ MODEL = "model"
 STATE = "state"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainOptions:
+    """Stage `options` of `llm.chain`."""
+
+    skip_s: float = 30.0
+    """Seconds for which a model that failed is asked only after all others. Then one request tries it again. 0: every
+    request tries it."""
+
+
 @dataclass(slots=True, eq=False)
-class Turn:
+class Attempt:
     """One model's attempt to answer a request."""
 
     place: int
     """The model's index in the chain."""
     req: StageRequest
     """The request, as the model sees it."""
+    last: bool
+    """Whether the model's error ends the request, because no other model may answer it."""
+    failure: EngineError | None = None
+    """The error of an earlier model, which the client gets if this one declines."""
     answered: bool = False
     """Whether the model has produced a chunk, so that the answer is its own."""
     error: EngineError | None = None
@@ -55,7 +73,7 @@ _END = object()
 
 
 class Chain(Streamed):
-    """The stage. Its items are pairs of a Turn and an item of that turn's model; ``req.state`` is the current Turn."""
+    """The stage. Its items are pairs of an Attempt and an item of its model; ``req.state`` is the current Attempt."""
 
     composes = True
 
@@ -64,8 +82,8 @@ class Chain(Streamed):
         _check(config)
         return chained_info([stage_type(use).describe(model) for use, model in config.models])
 
-    def __init__(self, config: StageConfig) -> None:
-        _check(config)
+    def __init__(self, config: StageConfig, now: Callable[[], float] = time.monotonic) -> None:
+        self._failures = FailureMemory(_check(config).skip_s, now)
         self._models: list[Stage] = []
         for use, model in config.models:
             stage: Any = stage_type(use)(model)
@@ -120,35 +138,44 @@ class Chain(Streamed):
         """Offer the request to one model after another, until one answers. Raises the last model's error."""
         recorded = RecordedInputs(inputs)
         state = req.checkpoint or {}
-        for place in range(state.get(MODEL, 0), len(self._models)):
-            turn = req.state = Turn(place, self._request(req, place, state))
+        failure: EngineError | None = None
+        places = self._places(state)
+        for place, successor in zip(places, [*places[1:], None], strict=True):
+            attempt = req.state = Attempt(place, self._request(req, place, state), successor is None, failure)
             try:
-                async with aclosing(self._items(turn, recorded)) as items:
+                async with aclosing(self._items(attempt, recorded)) as items:
                     async for item in items:
-                        yield turn, item
-                yield turn, _END
-                await turn.over.wait()
+                        yield attempt, item
+                yield attempt, _END
+                await attempt.over.wait()
             except (asyncio.CancelledError, ReplicaLost, Preempted):
                 raise
-            except Exception as error:
-                if turn.answered or self._is_last(turn):
-                    raise
-                turn.error = self._error_of(turn, error)
-            if turn.error is None:
+            except Exception as error:  # noqa: BLE001 - the next model answers, or the request ends with this error
+                attempt.error = self._failed(attempt, error)
+                if attempt.answered or successor is None:
+                    raise attempt.error from None
+            if attempt.error is None:
                 return
-            self._note(turn)
+            if successor is not None:
+                self._note(attempt, successor)
+            failure = failure if isinstance(attempt.error, Declined) else attempt.error
 
-    async def _items(self, turn: Turn, recorded: RecordedInputs) -> AsyncGenerator[Any]:
+    def _places(self, state: Mapping[str, Any]) -> list[int]:
+        """Return the models in the order in which to ask them. An answer that has begun is continued by its model."""
+        if MODEL in state:
+            return [state[MODEL]]
+        return self._failures.order(
+            range(len(self._models)), lambda place: getattr(self._models[place], "unavailable", "")
+        )
+
+    async def _items(self, attempt: Attempt, recorded: RecordedInputs) -> AsyncGenerator[Any]:
         """Yield a model's items, until it passes the request on."""
-        model = self._models[turn.place]
-        unavailable = getattr(model, "unavailable", "")
-        if unavailable and not self._is_last(turn):
-            raise Declined(unavailable)
-        model.open(turn.req)
-        async with aclosing(model.adapt(turn.req, recorded.again())) as items:
+        model = self._models[attempt.place]
+        model.open(attempt.req)
+        async with aclosing(model.adapt(attempt.req, recorded.again())) as items:
             async for item in items:
                 yield item
-                if turn.error is not None:
+                if attempt.error is not None:
                     return
 
     def _request(self, req: StageRequest, place: int, state: Mapping[str, Any]) -> StageRequest:
@@ -170,9 +197,9 @@ class Chain(Streamed):
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """Step each request at its current model; requests of the same model in one batch."""
-        turns = {req.slot: _feed(req) for req in reqs}
+        attempts = {req.slot: _feed(req) for req in reqs}
         results: dict[int, Sequence[Chunk] | EngineError] = {req.slot: [] for req in reqs}
-        ready = [req for req in reqs if (turn := turns[req.slot]) is not None and turn.req.ready]
+        ready = [req for req in reqs if (attempt := attempts[req.slot]) is not None and attempt.req.ready]
         by_model = sorted(ready, key=lambda req: req.state.place)
         for place, group in groupby(by_model, key=lambda req: req.state.place):
             batch = list(group)
@@ -193,89 +220,98 @@ class Chain(Streamed):
 
     def _given(self, req: StageRequest, given: Sequence[Chunk] | EngineError) -> Sequence[Chunk] | EngineError:
         """Return a model's output; nothing if the model passes the request on."""
-        turn: Turn = req.state
+        attempt: Attempt = req.state
         if isinstance(given, EngineError):
-            if turn.answered or self._is_last(turn) or isinstance(given, ReplicaLost | Preempted):
+            if isinstance(given, ReplicaLost | Preempted):
                 return given
-            turn.error = given
-            turn.over.set()
+            error = self._failed(attempt, given)
+            if attempt.answered or attempt.last:
+                return error
+            attempt.error = error
+            attempt.over.set()
             return []
-        chunks = [_checkpoint(turn, chunk) if isinstance(chunk, Checkpoint) else chunk for chunk in given]
-        if chunks and not turn.answered:
-            turn.answered = True
-            req.stored = turn.req.stored
-            chunks.insert(0, _checkpoint(turn))
-        if turn.answered or turn.req.done:
-            turn.over.set()
-        return self._aloud(turn, chunks)
+        chunks = [_checkpoint(attempt, chunk) if isinstance(chunk, Checkpoint) else chunk for chunk in given]
+        if chunks and not attempt.answered:
+            attempt.answered = True
+            self._failures.answered(attempt.place)
+            req.stored = attempt.req.stored
+            chunks.insert(0, _checkpoint(attempt))
+        if attempt.answered or attempt.req.done:
+            attempt.over.set()
+        return self._aloud(attempt, chunks)
 
-    def _aloud(self, turn: Turn, chunks: Sequence[Chunk]) -> list[Chunk]:
+    def _aloud(self, attempt: Attempt, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Add VoiceText for a model that only feeds Text, if other models of the chain distinguish them."""
-        if self._models[turn.place].info.feeds == self.info.feeds:
+        if self._models[attempt.place].info.feeds == self.info.feeds:
             return list(chunks)
         spoken = [
             [chunk, VoiceText(chunk.text, chunk.start)] if isinstance(chunk, Text) else [chunk] for chunk in chunks
         ]
         return [chunk for some in spoken for chunk in some]
 
-    def _is_last(self, turn: Turn) -> bool:
-        return turn.place == len(self._models) - 1
+    def _failed(self, attempt: Attempt, error: Exception) -> EngineError:
+        """Remember that a model gave no whole answer. Returns the error for the client, if it ends the request."""
+        name = self._models[attempt.place].info.name
+        known = error if isinstance(error, EngineError) else failed(name, attempt.req.request.id, error)
+        self._failures.failed(attempt.place, known)
+        return (attempt.failure or known) if attempt.last and isinstance(known, Declined) else known
 
-    def _error_of(self, turn: Turn, error: Exception) -> EngineError:
-        name = self._models[turn.place].info.name
-        return error if isinstance(error, EngineError) else failed(name, turn.req.request.id, error)
-
-    def _note(self, turn: Turn) -> None:
+    def _note(self, attempt: Attempt, successor: int) -> None:
         """Log why a model passes a request on: a failure as a warning, declining as debug information."""
-        level = logging.DEBUG if isinstance(turn.error, Declined) else logging.WARNING
-        name, successor = (self._models[turn.place + n].info.name for n in (0, 1))
-        log.log(level, "request %s: %s passes it on to %s: %s", turn.req.request.id, name, successor, turn.error)
+        level = logging.DEBUG if isinstance(attempt.error, Declined) else logging.WARNING
+        name, next_name = (self._models[place].info.name for place in (attempt.place, successor))
+        log.log(level, "request %s: %s passes it on to %s: %s", attempt.req.request.id, name, next_name, attempt.error)
 
 
 STAGE = Chain
 
 
-def _check(config: StageConfig) -> None:
+def _check(config: StageConfig) -> ChainOptions:
+    """Return the chain's own options. Raises ConfigError."""
     if len(config.models) < 2:
         raise ConfigError(
             "models: a chain needs at least two models, like `models: [{use: nano.thinker}, {use: llm.openai, …}]`"
         )
-    if config.weights is not None or config.options:
-        raise ConfigError("weights and options belong to the models of a chain; move them there")
+    if config.weights is not None:
+        raise ConfigError("weights belong to the models of a chain; move them there")
+    options: ChainOptions = build(ChainOptions, dict(config.options), "options")
+    if not 0 <= options.skip_s < math.inf:
+        raise ConfigError(f"options.skip_s: must be a finite number of at least 0 (got {options.skip_s:g})")
+    return options
 
 
-def _feed(req: StageRequest) -> Turn | None:
-    """Pass items on to the current model, as far as it has room. Items of earlier turns are dropped."""
-    turn: Turn | None = req.state
-    if turn is None or turn.error is not None:
+def _feed(req: StageRequest) -> Attempt | None:
+    """Pass items on to the current model, as far as it has room. Items of earlier attempts are dropped."""
+    attempt: Attempt | None = req.state
+    if attempt is None or attempt.error is not None:
         req.pending.clear()
         return None
-    inner = turn.req
+    inner = attempt.req
     while req.pending and len(inner.pending) < inner.info.max_pending:
         owner, item = req.pending.popleft()
-        if owner is not turn:
+        if owner is not attempt:
             continue
         inner.waits = False
         if item is _END:
             inner.ended = True
         else:
             inner.pending.append(item)
-    return turn
+    return attempt
 
 
 def _mirror(req: StageRequest) -> None:
     """Copy the model's needs to the chain's request, for the step loop."""
-    turn: Turn | None = req.state
-    if turn is None or turn.error is not None:
+    attempt: Attempt | None = req.state
+    if attempt is None or attempt.error is not None:
         req.needs_input = True
         return
-    inner = turn.req
+    inner = attempt.req
     req.done = inner.done
     req.cut = inner.cut
     req.waits = inner.waits
     req.needs_input = not inner.ready
 
 
-def _checkpoint(turn: Turn, own: Checkpoint | None = None) -> Checkpoint:
+def _checkpoint(attempt: Attempt, own: Checkpoint | None = None) -> Checkpoint:
     """Return a checkpoint that contains the answering model's index, and its own state if it has one."""
-    return Checkpoint({MODEL: turn.place, STATE: own.state if own else {}})
+    return Checkpoint({MODEL: attempt.place, STATE: own.state if own else {}})

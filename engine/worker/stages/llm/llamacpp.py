@@ -1,6 +1,7 @@
 """A thinker that runs a GGUF file with llama.cpp, in the worker's process.
 
-It needs no server, and nothing leaves the machine. Computed conversations are cached for their next turn.
+It needs no server, and nothing leaves the machine. Computed conversations are cached for their next turn, for each API
+key separately.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ import psutil
 from engine.core import Message, Request, StageInfo, TextPart
 from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
+from engine.worker.libraries.installed import installed
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import body_of
-from engine.worker.llm.options import LocalOptions, check
+from engine.worker.llm.options import LocalOptions, check, read_template
 from engine.worker.llm.prompted_tools import parsed, prompted
 from engine.worker.llm.special_tokens import tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
 from engine.worker.streamed import Broken
+from engine.worker.text.template_check import check_template
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,8 @@ LEAST_SLOTS = 4
 """Minimum concurrent answers of a stage without ``max_batch``, if they fit into memory."""
 MOST_CACHE_MB = 1024
 """Default maximum of the conversation cache, in megabytes."""
+MOST_CONVERSATIONS = 64
+"""Maximum conversations in progress and in the cache: llama.cpp has buffers for each. It supports up to 256."""
 CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
@@ -80,7 +85,9 @@ class LlamaCppOptions(LocalOptions):
     cache_type: Literal["f16", "f32", "q8_0"] = "f16"
     """The type of cached keys and values."""
     cache_mb: int | None = None
-    """Megabytes for cached conversations that hold no slot. None: as much as the slots take, at most 1024."""
+    """Megabytes for conversations that wait for their next request, each with its whole context. None: as much as the
+    conversations in progress take, at most 1024; on a GPU none.
+    """
 
     def to_see(self) -> str:
         return "name its projector's file as mmproj in its options"
@@ -100,9 +107,12 @@ class LlamaCppStage(LocalThinker):
         settings = settings_of(config, options)
         if settings.gpu_layers == 0:
             _check_memory(settings)
-        self._llama = Llama(settings)
         header = read_header(settings.weights)
         template = settings.template or header.template
+        if template != CHATML:
+            installed("llm.llamacpp", "jinja2", "jinja2", "local")
+            check_template(template, Path(options.template or settings.weights))
+        self._llama = Llama(settings)
         self._template_has_tools = "tools" in template
         named = CHATML_MARKERS if template == CHATML else template
         self._foreign_markers = header.foreign_markers(named)
@@ -146,8 +156,8 @@ def options_of(config: StageConfig) -> LlamaCppOptions:
         raise ConfigError("weights: must name a GGUF file")
     options: LlamaCppOptions = build(LlamaCppOptions, dict(config.options), "options")
     for name in ("threads", "cache_mb"):
-        if (getattr(options, name) or 0) < 0:
-            raise ConfigError(f"options.{name}: must be at least 0")
+        if (value := getattr(options, name) or 0) < 0:
+            raise ConfigError(f"options.{name}: must be at least 0 (got {value})")
     header = _model(_file_of(config.weights), options)
     projector = _projector(config.weights, options)
     options = replace(
@@ -224,7 +234,8 @@ def _projector(weights: Path, options: LlamaCppOptions) -> Header | None:
     header = read_header(Path(named))
     if header.architecture != PROJECTOR:
         raise WeightsError(
-            f"{named}: is not a projector, but a model of the architecture {header.architecture or 'unknown'}"
+            f"{named}: is a model of the architecture {header.architecture or 'unknown'}, not a projector. "
+            "Set options.mmproj to the model's mmproj file"
         )
     return header
 
@@ -234,7 +245,6 @@ def settings_of(config: StageConfig, options: LlamaCppOptions) -> LlamaSettings:
     assert config.weights is not None  # checked by `options_of`
     weights = _file_of(config.weights)
     cores = psutil.cpu_count(logical=False) or 1
-    places_mb = config.slots * _conversation_bytes(weights, options) // MEBIBYTE
     return LlamaSettings(
         weights=weights,
         name=options.model,
@@ -243,20 +253,28 @@ def settings_of(config: StageConfig, options: LlamaCppOptions) -> LlamaSettings:
         threads=options.threads or max(config.threads, cores - 1),
         gpu_layers=(0 if config.device == "cpu" else -1) if options.gpu_layers is None else options.gpu_layers,
         cache_type=options.cache_type,
-        cache_mb=min(places_mb, MOST_CACHE_MB) if options.cache_mb is None else options.cache_mb,
+        kept=_kept(config, weights, options),
         template=_template(options.template),
         projector=None if options.mmproj is None else Path(options.mmproj),
     )
 
 
+def _kept(config: StageConfig, weights: Path, options: LlamaCppOptions) -> int:
+    """Return the number of conversations that the cache holds."""
+    each = max(1, _conversation_bytes(weights, options))
+    if options.cache_mb is not None:
+        most = options.cache_mb * MEBIBYTE // each
+    elif config.device == "cpu":
+        most = min(config.slots, MOST_CACHE_MB * MEBIBYTE // each)
+    else:
+        most = 0
+    return max(0, min(most, MOST_CONVERSATIONS - config.slots))
+
+
 def _template(given: str | None) -> str:
     if given is None or given == CHATML:
         return given or ""
-    try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"options.template: {given} cannot be read: {reason}") from None
+    return read_template(given)
 
 
 def _check_memory(settings: LlamaSettings) -> None:
@@ -264,8 +282,8 @@ def _check_memory(settings: LlamaSettings) -> None:
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
     weights = sum(read_header(file).size for file in files)
     each = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
-    cache = each * settings.slots + settings.cache_mb * MEBIBYTE
-    conversations = f"{settings.slots} conversations of {settings.context} tokens and {settings.cache_mb} MB of cache"
+    cache = each * (settings.slots + settings.kept)
+    conversations = f"{settings.slots + settings.kept} conversations of {settings.context} tokens"
     check_memory(settings.weights, weights, cache, conversations)
     log.info(
         "%s: up to %.0f MB of memory (%.0f for the weights, the rest for %s)",

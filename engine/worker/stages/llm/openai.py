@@ -76,7 +76,7 @@ STAGE = OpenAiLlmStage
 
 
 def _missing(options: ChatServerOptions, names: Sequence[str]) -> str:
-    """Explain why a server with these models cannot answer; empty if it can, or lists no models."""
+    """Explain why a server with these models cannot answer. Empty if it can, or if the server lists no models."""
     if not names or options.model == ANY_MODEL or {options.model, f"{options.model}:latest"} & {*names}:
         return ""
     return f"{options.who} has no model {options.model!r} ({nearest(options.model, names)})."

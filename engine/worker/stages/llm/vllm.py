@@ -7,7 +7,6 @@ Computed conversations are cached for their next turn.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +17,13 @@ from engine.deployment.config import build
 from engine.errors import ConfigError
 from engine.worker.llm.checkpoint import VALUE_BYTES, ModelFolder, read_checkpoint
 from engine.worker.llm.local import LocalThinker, check_memory
-from engine.worker.llm.messages import Body
-from engine.worker.llm.options import LocalOptions, check
+from engine.worker.llm.options import LocalOptions, check, read_template
 from engine.worker.llm.special_tokens import tokens_of_checkpoint
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.llm.vllm_engine import VllmEngine, VllmSettings
 from engine.worker.stage import StageConfig
 from engine.worker.streamed import Broken
+from engine.worker.text.template_check import check_template
 
 AS_STORED = "auto"
 """vLLM's name for the checkpoint's own dtype."""
@@ -76,12 +75,10 @@ class VllmStage(LocalThinker):
     def __init__(self, config: StageConfig) -> None:
         options, checkpoint = options_of(config)
         settings = settings_of(config, options, checkpoint)
-        template = checkpoint.template if settings.template is None else Path(settings.template).read_text("utf-8")
+        template = checkpoint.template if settings.template is None else read_template(settings.template)
+        check_template(template, Path(settings.template or checkpoint.folder))
         self._vllm = VllmEngine(settings)
         super().__init__(config, options, self._vllm, tokens_of_checkpoint(settings.weights, template))
-
-    def salted(self, body: Body, owner: str) -> Body:
-        return {**body, "cache_salt": hashlib.sha256(owner.encode()).hexdigest()} if owner else body
 
     async def watch(self) -> None:
         """Raise Broken once vLLM's engine has failed, so that the worker is restarted."""
@@ -100,8 +97,8 @@ def options_of(config: StageConfig) -> tuple[VllmOptions, ModelFolder]:
     for name in options.arguments:
         if name in OWN_ARGUMENTS:
             raise ConfigError(f"options.arguments.{name}: is set by {OWN_ARGUMENTS[name]}; remove it here")
-    if options.template is not None and not Path(options.template).is_file():
-        raise ConfigError(f"options.template: there is no file {options.template}")
+    if options.template is not None:
+        read_template(options.template)
     checkpoint = read_checkpoint(config.weights, template=options.template is None)
     options = replace(
         options,

@@ -31,7 +31,7 @@ class PocketOptions:
     model: str = ""
     """The package's name for the model in the folder, like ``german``. Empty: by the folder's YAML file or name."""
     language: str = ""
-    """The language it speaks, as BCP 47, if the model's name does not contain it."""
+    """The language that the voice speaks, as BCP 47, if the model's name does not contain it."""
     clones: tuple[Clone, ...] = ()
     """Voices cloned from recordings, if the model supports that."""
 

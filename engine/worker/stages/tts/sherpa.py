@@ -118,7 +118,10 @@ class SherpaTtsStage(ClauseSpeaker):
         return iter(self._generate(saying.text, self._voice.number(saying.voice), saying.speed, saying.left))
 
     def _generate(self, text: str, number: int, speed: float, left: Callable[[], bool]) -> list[Piece]:
-        """Return the audio of a text, one piece per sentence. Once ``left()`` is true, it stops after a sentence."""
+        """Return the audio of a text, one piece per sentence.
+
+        Once ``left()`` is true, synthesis stops after a sentence.
+        """
         pieces: list[Piece] = []
 
         def take(wave: NDArray[np.float32], share: float) -> int:

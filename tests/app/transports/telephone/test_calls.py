@@ -108,6 +108,15 @@ async def test_a_spoken_turn_is_answered_with_sound(server: Running, dial: Dial)
         await server.empty()
 
 
+async def test_a_turn_ends_although_the_exchange_suppresses_silence(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await phone.speak(np.concatenate([silence(0.2), tone(0.6)]))
+        await backend.until("input_audio_buffer.speech_stopped")
+        await backend.until("output_audio_buffer.started")
+        await phone.hang_up()
+        await server.empty()
+
+
 async def test_it_shares_with_all_calls_how_late_the_server_came(
     server: Running, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ async def test_a_result_of_the_servers_own_tool_is_spoken_of(tmp_path: Path) -> 
         async with connect(f"{server.ws}?call_id={calls.ids[0]}") as socket:
             backend = Client(socket)
             await backend.until("session.created")
-            await backend.configure(tools=[library.entry()])
+            await backend.configure(tools=[library.entry(parley={"speech": False})])
             await backend.until("mcp_list_tools.completed")
             await (await backend.say('tool shelf {"title": "Emma"}')).send("response.create")
             await backend.until("response.mcp_call.completed")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from aiortc import RTCPeerConnection
 
+from app.transports import silence
 from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc import audio_receiver as module
 from app.transports.webrtc.audio_receiver import AudioReceiver
@@ -69,7 +70,7 @@ async def test_a_microphone_that_sends_nothing_is_silent_for_a_while(
 ) -> None:
     """Otherwise a turn whose speaker mutes himself would never end; and one who is gone costs nothing for ever."""
     for name, seconds in (("QUIET_S", 0.01), ("QUIET_STEP_S", 0.01), ("LONGEST_QUIET_S", 0.05)):
-        monkeypatch.setattr(module, name, seconds)
+        monkeypatch.setattr(silence, name, seconds)
     heard.send(1)
     await eventually(lambda: heard.ms >= 20 + 50 - 11)
     await asyncio.sleep(0.1)  # and no longer
@@ -200,7 +201,7 @@ async def test_a_long_pause_is_no_longer_than_any_turn_detection_waits_for(line:
     line.leave_out(60.0)
     await line.wait(60.0)
     line.send()
-    assert line.silent_s == pytest.approx(module.LONGEST_QUIET_S, abs=0.11)
+    assert line.silent_s == pytest.approx(silence.LONGEST_QUIET_S, abs=0.11)
 
 
 async def test_aiortc_has_the_attribute_that_is_replaced() -> None:

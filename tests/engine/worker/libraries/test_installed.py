@@ -25,6 +25,6 @@ def test_without_the_package_the_command_that_installs_it_is_named() -> None:
 def test_a_package_that_is_there_and_broken_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "parley_broken.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"package parley-broken cannot be loaded here \(libgomp\.so\.1: cannot open"):
+    with pytest.raises(ConfigError, match=r"package parley-broken cannot be imported \(libgomp\.so\.1: cannot open"):
         installed("tts.example", "parley_broken", "parley-broken", "example")
     assert "parley_broken" not in sys.modules

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.errors import WeightsError
 from engine.worker.llm.special_tokens import SEPARATOR, breaker, broken_up, tokens_of_checkpoint, tokens_of_gguf
 from tests.engine.worker.llm.gguf_files import ASSISTANT, END, TEMPLATE, USER, saying, write_model
 
@@ -62,3 +63,18 @@ def test_the_special_tokens_of_a_checkpoint(template: str, tmp_path: Path) -> No
     (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
     assert tokens_of_checkpoint(tmp_path, template) == ["<|end|>", *(["<tool>"] if template else [])]
     assert tokens_of_checkpoint(tmp_path / "none", template) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"added_tokens": [{"id": 1}]}', '{"added_tokens": {"a": 1}}', '{"added_tokens": ["a"]}', "[]", "{", "\xff"],
+)
+def test_a_damaged_tokenizer_is_one_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(WeightsError, match=r"tokenizer\.json: cannot be read: .*\. Download it again\.$"):
+        tokens_of_checkpoint(tmp_path, "")
+
+
+def test_a_tokenizer_without_added_tokens_has_none(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"added_tokens": null, "model": {}}')
+    assert tokens_of_checkpoint(tmp_path, "") == []

@@ -115,13 +115,13 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (Text("words", 0), "only takes chunks of its own thinker, not text"),
-        (Tensors("other.lead", {}), "only takes chunks of its own thinker, not other.lead"),
+        (Text("words", 0), "takes only messages of its own thinker, but received text"),
+        (Tensors("other.lead", {}), "takes only messages of its own thinker, but received other.lead"),
         (Tensors("qwen3_omni.lead", {"ids": (1,), "palce": 0.0}), "unknown field `palce`"),
         (Tensors("qwen3_omni.text_token", {"id": "7", "text_end": 1}), "Expected `int`, got `str`"),
         (
             Tensors("qwen3_omni.user_turns", structs.asdict(turn([7])) | {"ids": np.zeros(1)}),
-            "expected an array of int64",
+            "expected a NumPy array of int64",
         ),
     ],
 )

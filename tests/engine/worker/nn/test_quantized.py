@@ -309,7 +309,7 @@ def fp8(*block: int) -> dict[str, Any]:
             {"quant_method": "awq", "version": "marlin"},
             "AWQ checkpoints of the version marlin are not supported",
         ),
-        (broken(lambda s: None), asked(format="marlin-24"), "the format marlin-24 is not supported"),
+        (broken(lambda s: None), asked(format="marlin-24"), "the compressed-tensors format marlin-24 is not supported"),
         (broken(lambda s: None), None, "config.json has no quantization_config"),
         (broken(lambda s: s.pop("weight_scale")), asked(), "no tensor up.weight_scale"),
         (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :3])), asked(), "does not divide"),
@@ -486,11 +486,11 @@ def test_layers_that_are_one_product_are_quantized_alike(tmp_path: Path) -> None
     read = reader(tmp_path, layer(state, "q") | layer(other, "k") | {"v.weight": weight(2)}, asked())
     both = read.linear(("q", "q"), (ROWS, ROWS), WIDTH)
     assert torch.equal(dense(both), torch.cat([dense(read.linear(("q",), (ROWS,), WIDTH))] * 2))
-    with pytest.raises(WeightsError, match="q, k: they are quantized in different ways"):
+    with pytest.raises(WeightsError, match="q, k: these layers are quantized in different ways"):
         read.linear(("q", "k"), (ROWS, ROWS), WIDTH)
-    with pytest.raises(WeightsError, match="q, v: only some of them are quantized"):
+    with pytest.raises(WeightsError, match="q, v: only some of these layers are quantized"):
         read.linear(("q", "v"), (ROWS, ROWS), WIDTH)
-    with pytest.raises(WeightsError, match="q to v: only some of them are quantized"):
+    with pytest.raises(WeightsError, match="q to v: only some of these layers are quantized"):
         read.linears(("q", "v"), ("",), (ROWS,), WIDTH)
 
 

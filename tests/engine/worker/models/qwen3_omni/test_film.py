@@ -121,8 +121,8 @@ async def test_the_reference_says_the_same(
 
 
 @pytest.mark.parametrize("seconds", [SECONDS, 2.2], ids=["as long", "the frames go on"])
-def test_stretches_are_laid_out_like_the_whole(seconds: float, checkpoint: Folder) -> None:
-    """Rows and positions, the talker's too, in stretches of a second and in one."""
+def test_segments_are_laid_out_like_the_whole(seconds: float, checkpoint: Folder) -> None:
+    """Rows and positions, the talker's too, in segments of one second and in a single segment."""
     asked = structs.replace(request("_", [SYSTEM]), messages=filmed(EVENLY, speech(seconds)))
     made = [Prompter(Qwen3OmniSource(StageConfig(checkpoint("plain"), options={"window_s": s}))) for s in (1, 8)]
     cut, whole = (one.prompt(one.draft(asked)) for one in made)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,21 @@ import pytest
 from msgspec.structs import replace
 
 from engine import Engine, EngineSpec, StageSpec, WorkerSpec
-from engine.chunk import Chunk, Text, Transcript, Usage, VoiceText, kinds
+from engine.chunk import Checkpoint, Chunk, Text, Transcript, Usage, VoiceText, kinds
 from engine.core import IN_WRITING, Facets, ImagePart, Message, Request, StageInfo, TextPart, TokenCost
 from engine.deployment.config import ModelSpec
 from engine.deployment.describe import describe
-from engine.errors import ConfigError, ContextOverflow, Declined, EngineError, RequestError, StageFailed, error_of
+from engine.errors import (
+    ConfigError,
+    ContextOverflow,
+    Declined,
+    EngineError,
+    RequestError,
+    StageFailed,
+    StageUnavailable,
+    Stalled,
+    error_of,
+)
 from engine.ipc import messages
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -24,7 +34,7 @@ from engine.worker.stages.llm import chain
 from engine.worker.stages.llm.chain import Chain
 from engine.worker.streamed import Broken, Streamed
 from tests.engine.fakes import Desk, Result, only, opened, request, turns, until, whole, working
-from tests.engine.worker.llm.scripted import scripted, stream, words
+from tests.engine.worker.llm.scripted import scripted, stalled, stream, words
 
 TAKES: dict[str, Any] = {"takes": kinds(Transcript), "emits": kinds(Text, Usage), "answers": True}
 
@@ -123,7 +133,7 @@ async def served(made: Chain) -> AsyncGenerator[Desk]:
 def chained(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Chain]:
     """Make a chain of fakes, whose stage is called "a"."""
 
-    def make(*models: Model) -> Chain:
+    def make(*models: Model, options: Mapping[str, Any] | None = None, now: Callable[[], float] = lambda: 0.0) -> Chain:
         class Maker:
             def __init__(self, place: int) -> None:
                 self.place = place
@@ -135,7 +145,8 @@ def chained(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Chain]:
                 return models[self.place]
 
         monkeypatch.setattr(chain, "stage_type", lambda use: Maker(int(use)))
-        made = Chain(StageConfig(models=tuple((str(n), StageConfig()) for n in range(len(models)))))
+        config = StageConfig(models=tuple((str(n), StageConfig()) for n in range(len(models))), options=options or {})
+        made = Chain(config, now)
         made.info = replace(made.info, name="a")
         return made
 
@@ -255,6 +266,91 @@ async def test_a_model_that_cannot_be_had_is_passed_over(chained: Callable[..., 
         assert made.unavailable == second.down
 
 
+FAILURES = [
+    Steps(StageFailed("broken")),
+    Steps(refuses=StageUnavailable("no replica")),
+    Streams(Stalled("no token within 2 s")),
+    Streams("half", StageFailed("broken")),
+]
+
+
+@pytest.mark.parametrize("place", range(len(FAILURES)))
+async def test_a_failed_model_is_skipped_for_some_seconds_and_then_probed_by_one_request(
+    chained: Callable[..., Chain], place: int
+) -> None:
+    first, second, now_s = FAILURES[place], Streams("two"), [100.0]
+    made = chained(first, second, options={"skip_s": 30.0}, now=lambda: now_s[0])
+    pieces, refuses = first.pieces, getattr(first, "refuses", None)
+    async with served(made) as desk:
+        for name in ("failing", "skipped"):
+            with suppress(EngineError):  # an answer that has begun ends with its error
+                await asked(desk, name)
+        assert len(first.requests) == 1
+        now_s[0] += 31
+        for name in "cd":
+            desk.put(opened(name), messages.End(name))
+        await desk.ended(*"cd")
+        assert len(first.requests) == 2, "one request probes it, the other does not wait for it"
+        first.pieces = ("well again",)
+        if isinstance(first, Steps):
+            first.refuses = None
+        now_s[0] += 31
+        assert [said(await asked(desk, name)) for name in "ef"] == ["well again", "well again"]
+    first.pieces = pieces
+    if isinstance(first, Steps):
+        first.refuses = refuses
+
+
+async def test_a_model_that_declines_or_rejects_a_request_is_asked_again(chained: Callable[..., Chain]) -> None:
+    for refusal in (Declined("not mine"), RequestError("no such tool"), ContextOverflow("too long")):
+        first = Steps(refuses=refusal)
+        async with served(chained(first, Streams("two"))) as desk:
+            assert [said(await asked(desk, name)) for name in "ab"] == ["two", "two"]
+        assert len(first.requests) == 2
+
+
+async def test_failed_models_are_asked_where_no_other_answers(chained: Callable[..., Chain]) -> None:
+    """A chain whose models are all down gives one error; each request tries them again, and the next one may answer."""
+    first, second = Steps(StageFailed("one is down")), Steps(StageFailed("two is down"))
+    async with served(chained(first, second)) as desk:
+        for name in "ab":
+            with pytest.raises(EngineError, match="two is down"):
+                await asked(desk, name)
+        first.pieces = ("one again",)
+        assert said(await asked(desk, "c")) == "one again"
+
+
+async def test_a_model_that_declines_last_does_not_hide_the_failure(chained: Callable[..., Chain]) -> None:
+    first, second = Steps(StageFailed("a bug")), Streams("two")
+    async with served(chained(first, second)) as desk:
+        assert said(await asked(desk, "a")) == "two"
+        first.pieces, second.pieces = (Declined("not mine"),), (StageFailed("two is down"),)
+        with pytest.raises(EngineError, match="two is down"):
+            await asked(desk, "b")
+
+
+async def test_an_answer_that_a_lost_replica_had_begun_is_not_begun_anew_by_the_next_model(
+    chained: Callable[..., Chain],
+) -> None:
+    first, second = Streams(StageFailed("still broken")), Streams("from the start")
+    async with served(chained(first, second)) as desk:
+        kept = (Text("half of ", 0), Checkpoint({chain.MODEL: 0, chain.STATE: {}}, stage="a"))
+        lost = messages.Resume(client={}, onward={}, playing_s=None, kept=kept)
+        desk.put(replace(opened("r"), resume=lost), messages.End("r"))
+        await desk.ended("r")
+        assert [failure.message for failure in desk.of(messages.Failed, "r")] == ["still broken"]
+    assert second.begun == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [({"skip_s": -1.0}, r"options\.skip_s: must be a finite number"), ({"url": "x"}, r"options\.url: unknown key")],
+)
+def test_options_of_a_chain_are_checked(chained: Callable[..., Chain], options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        chained(Steps("one"), Steps("two"), options=options)
+
+
 async def test_a_model_without_sight_reads_a_note_in_place_of_a_picture(chained: Callable[..., Chain]) -> None:
     first, second = Steps(Declined("not mine")), Streams("yes")
     first.info = replace(Steps.info, facets=Facets(sees=frozenset({"image"})))
@@ -320,6 +416,22 @@ def test_models_that_do_not_fit_each_other_are_refused(
 def test_a_configuration_that_is_no_chain_is_refused(stage: StageSpec, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         describe(EngineSpec(stages=(stage,)))
+
+
+async def test_the_second_server_answers_where_the_first_sends_no_token_in_time() -> None:
+    """The next answer does not wait for it again."""
+    async with scripted(stalled()) as first, scripted(stream(*words("from the second"))) as server:
+        models = (
+            ModelSpec(use="llm.openai", options={"url": first.url, "model": "m", "first_token_s": 0.2}),
+            ModelSpec(use="llm.openai", options={"url": server.url, "model": "m"}),
+        )
+        stage = StageSpec(use="llm.chain", name="thinker", models=models)
+        spec = EngineSpec(stages=(stage,), workers=(WorkerSpec(stages=("thinker",)),), launcher="inline")
+        async with Engine(spec) as engine:
+            for _ in range(2):
+                async with engine.open(request(wants=IN_WRITING)) as chunks:
+                    assert said(await whole(chunks)) == "from the second"
+        assert len([one for one in first.asked if one.path.endswith("completions")]) <= 1
 
 
 async def test_the_second_server_answers_where_the_first_is_down() -> None:

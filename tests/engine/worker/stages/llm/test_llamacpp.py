@@ -247,6 +247,37 @@ class TestKept:
         assert first.cached_tokens == 0
         assert (again.cached_tokens > 300) is found
 
+    async def test_each_owner_has_a_cache_of_its_own(self, model: Make) -> None:
+        """Otherwise ``cached_tokens`` and the time of an answer would tell what another key has asked."""
+        async with thinking(model(saying("Yes.")), slots=1, cache_mb=0) as stage:
+            owners = ("alice", "alice", "bob", "bob", "alice")
+            first, again, other, twice, late = [
+                usage(await read(stage, request(LONG, owner=owner))).cached_tokens for owner in owners
+            ]
+        assert (first, other, late) == (0, 0, 0)
+        assert again == twice > 1800
+
+    async def test_owners_that_take_turns_find_their_own_conversations_again(self, model: Make) -> None:
+        async with thinking(model(saying("Yes.")), slots=1, cache_mb=64) as stage:
+            owners = ("alice", "bob", "alice", "bob")
+            found = [usage(await read(stage, request(LONG, owner=owner))).cached_tokens for owner in owners]
+        assert found[:2] == [0, 0]
+        assert found[2] == found[3] > 1800
+
+    async def test_a_refused_request_does_not_get_at_the_slot_of_another_owner(self, model: Make) -> None:
+        """llama.cpp refuses it before it touches the slot, which still holds the conversation of the other owner."""
+        async with thinking(model(saying("Yes.")), slots=1, cache_mb=0) as stage:
+            await read(stage, request(LONG, owner="alice"))
+            with pytest.raises(ContextOverflow):
+                await read(stage, request("hello " * 3000, owner="bob"))
+            assert usage(await read(stage, request(LONG, owner="bob"))).cached_tokens == 0
+
+    async def test_the_warm_up_is_for_everybody(self, model: Make) -> None:
+        async with thinking(model(saying("Yes.")), slots=1, cache_mb=0) as stage:
+            stage.warm_up()
+            greeted = [usage(await read(stage, request("Hello.", owner=owner))) for owner in ("alice", "bob")]
+        assert [used.cached_tokens > 0 for used in greeted] == [True, False]
+
 
 class TestReadingAhead:
     def speaking(self, session: str, before: str = LONG) -> Request:
@@ -488,7 +519,7 @@ class TestFiles:
         with pytest.raises(WeightsError, match="is a projector, not a language model"):
             LlamaCppStage.describe(config(projector))
         weights = model(saying("Yes."))
-        with pytest.raises(WeightsError, match="is not a projector, but a model of the architecture llama"):
+        with pytest.raises(WeightsError, match="a model of the architecture llama, not a projector"):
             LlamaCppStage.describe(config(weights, mmproj=str(weights)))
         assert LlamaCppStage.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
 
@@ -509,6 +540,11 @@ class TestFiles:
     def test_a_model_without_a_template_is_told_what_to_do(self, model: Make) -> None:
         with pytest.raises(WeightsError, match=r"has no chat template.*Give one as options\.template"):
             LlamaCppStage.describe(config(model(saying("Yes."), template=None)))
+
+    def test_a_template_that_would_not_end_is_refused(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(llamacpp, "Llama", lambda settings: pytest.fail("it is loaded"))
+        with pytest.raises(WeightsError, match=r"model\.gguf: has a chat template that takes too much time or memory"):
+            LlamaCppStage(config(model(saying("Yes."), template="{% for _ in range(10**9) %}{% endfor %}")))
 
     async def test_a_template_of_the_users_own_takes_the_place_of_the_files(self, model: Make, tmp_path: Path) -> None:
         (tmp_path / "own.jinja").write_text("xy" + TEMPLATE)
@@ -542,12 +578,13 @@ class TestFiles:
         monkeypatch.setattr(llamacpp, "Llama", lambda settings: pytest.fail("it is loaded"))
         monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=room))
         with pytest.raises(
-            WeightsError, match=r"needs 0\.0 GB of memory .* for 2 conversations of 2048 tokens.*smaller"
+            WeightsError, match=r"needs 0\.0 GB of memory .* for 4 conversations of 2048 tokens.*smaller"
         ):
             LlamaCppStage(config(weights))
-        room += 2 * read_header(weights).cache_bytes(2048, 2.0) + (1 << 20)
-        with pytest.raises(WeightsError, match="and 2 MB of cache"):
-            LlamaCppStage(config(weights, cache_mb=2))
+        each = read_header(weights).cache_bytes(2048, 2.0)
+        room += 2 * each + 1000
+        with pytest.raises(WeightsError, match=rf"for {2 + (20 << 20) // each} conversations of 2048 tokens"):
+            LlamaCppStage(config(weights, cache_mb=20))
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
             LlamaCppStage(config(weights, cache_mb=0))
 
@@ -572,14 +609,21 @@ class TestFiles:
         monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
         assert slots() == 1, "which the check of the memory then refuses"
 
-    def test_the_cache_takes_as_much_as_the_places(self, model: Make) -> None:
-        def cached(**options: Any) -> int:
-            asked = config(model(saying("Yes."), context=200_000), slots=2, context=200_000, **options)
-            return llamacpp.settings_of(asked, llamacpp.options_of(asked)).cache_mb
+    def test_the_cache_holds_as_many_conversations_as_the_slots(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights = model(saying("Yes."), context=200_000)
 
-        each = read_header(model(saying("Yes."))).cache_bytes(200_000, 2.0)
-        assert cached() == min(1024, 2 * each >> 20)
-        assert cached(cache_mb=7) == 7
+        def cached(slots: int = 2, device: str = "cpu", **options: Any) -> int:
+            asked = config(weights, slots=slots, device=device, context=200_000, **options)
+            return llamacpp.settings_of(asked, llamacpp.options_of(asked)).kept
+
+        each = read_header(weights).cache_bytes(200_000, 2.0)
+        assert (cached(), cached(slots=60), cached(slots=90)) == (2, 4, 0)
+        assert cached(cache_mb=600) == (600 << 20) // each == 2
+        assert cached(cache_mb=0) == cached(device="cuda:0") == 0
+        monkeypatch.setattr(llamacpp, "MOST_CACHE_MB", 1.5 * each / (1 << 20))
+        assert cached() == 1
 
     def test_without_the_package_the_command_is_named(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "xllamacpp", None)

@@ -284,7 +284,7 @@ class TestLoading:
         ("options", "error", "said"),
         [
             ({"context": 100}, ConfigError, "options.context: must be at least 256"),
-            ({"template": "none.jinja"}, ConfigError, "options.template: there is no file none.jinja"),
+            ({"template": "none.jinja"}, ConfigError, "options.template: none.jinja cannot be read: No such file"),
             ({"temprature": 1}, ConfigError, "unknown key .did you mean 'temperature'"),
             (
                 {"arguments": {"max_model_len": 9}},
@@ -370,6 +370,16 @@ class TestFolder:
             VllmStage.describe(StageConfig())
         with pytest.raises(WeightsError, match="the folder does not exist"):
             VllmStage.describe(config(tmp_path / os.urandom(4).hex()))
+
+    def test_a_template_that_is_not_utf_8_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "own.jinja").write_bytes("für".encode("latin-1"))
+        with pytest.raises(ConfigError, match=r"^options\.template: .*own\.jinja cannot be read: not UTF-8$"):
+            VllmStage.describe(config(write_checkpoint(tmp_path / "m"), template=str(tmp_path / "own.jinja")))
+
+    def test_a_template_that_would_not_end_is_refused(self, library: Any, checkpoint: Path) -> None:
+        (checkpoint / "own.jinja").write_text("{% for _ in range(10**9) %}{% endfor %}")
+        with pytest.raises(WeightsError, match=r"own\.jinja: has a chat template that takes too much time or memory"):
+            VllmStage(config(checkpoint, template=str(checkpoint / "own.jinja")))
 
     def test_a_template_of_the_users_stands_in_for_one_that_is_missing(self, tmp_path: Path) -> None:
         folder = write_checkpoint(tmp_path / "m", template="")

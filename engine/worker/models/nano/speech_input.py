@@ -1,4 +1,4 @@
-"""Checks whether the built-in model ``nano`` can recognise speech on this platform.
+"""Whether the built-in model ``nano`` supports speech input on this platform.
 
 Its recogniser, pocketsphinx, has no wheel for some Python versions and processors. The rest of nano works without it.
 """
@@ -10,12 +10,12 @@ import sys
 from importlib.util import find_spec
 
 
-def hears() -> bool:
+def is_supported() -> bool:
     """Return whether pocketsphinx is installed."""
     return find_spec("pocketsphinx") is not None
 
 
-def why() -> str:
+def why_unsupported() -> str:
     """Return a sentence for users that explains why speech input is unavailable."""
     version = "{}.{}".format(*sys.version_info[:2])
     return (

@@ -1,4 +1,4 @@
-"""nano without its ears' decoder, as on a Python that has no wheel of it: typed talk works, and who speaks is told."""
+"""nano without its recogniser, as on a Python without a wheel of it: it answers typed text, and refuses speech."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import EngineSpec, load_config
-from engine.worker.models.nano import deaf
+from engine.worker.models.nano import speech_input
 from tests.app.rig import ROOT, LoudnessVad, running, silence, talking, tone
 
 TOLD = "nano cannot hear on this machine: pocketsphinx has no package for Python"
@@ -19,7 +19,7 @@ TOLD = "nano cannot hear on this machine: pocketsphinx has no package for Python
 @pytest.fixture
 def spec(monkeypatch: pytest.MonkeyPatch) -> EngineSpec:
     """The built-in model in this process, in which the decoder is not installed."""
-    monkeypatch.setattr(deaf, "find_spec", lambda name: None)
+    monkeypatch.setattr(speech_input, "find_spec", lambda name: None)
     nano = load_config(ROOT / "configs" / "nano.yaml")
     section = {"host": "127.0.0.1", "port": 0}
     patient = dataclasses.replace(nano.heartbeat, timeout_s=20.0)  # one process does everything
