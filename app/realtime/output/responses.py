@@ -140,8 +140,7 @@ class Responses:
 
         Returns whether the listener will hear more of a response.
         """
-        current = self.active.current
-        if current is None or not current.pause():
+        if not self.active.pause():
             return False
         self.preparation.begin(utterance)
         return True

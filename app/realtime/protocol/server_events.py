@@ -164,6 +164,14 @@ class SummarizedEvent(Struct, frozen=True):
     """``extract``: it has only sentences of the user."""
 
 
+class OutputAudioPausedEvent(Struct, frozen=True):
+    """The user speaks over a response: playback pauses until it is clear whether this is a turn."""
+
+
+class OutputAudioResumedEvent(Struct, frozen=True):
+    """It was no turn: playback goes on where it paused."""
+
+
 class TranscriptionPartialEvent(Struct, frozen=True):
     """Interim transcript of an item; the next one may revise it unless it is ``final``."""
 
@@ -403,6 +411,8 @@ PlainEvent = (
     | OutputAudioStartedEvent
     | OutputAudioStoppedEvent
     | OutputAudioClearedEvent
+    | OutputAudioPausedEvent
+    | OutputAudioResumedEvent
 )
 """Events whose fields have the same names as in the Realtime protocol."""
 SessionEvent = (
