@@ -183,7 +183,7 @@ async def nobody_looks(self: openai.OpenAiLlmStage) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_models_file_is_run_here_and_named_as_it_names_itself(tmp_path: Path) -> None:
+async def test_a_models_file_is_run_here_and_named_after_its_file(tmp_path: Path) -> None:
     file = write_model(tmp_path / "m.gguf", saying("Good ", "day."))
     whole = deployment("script", parts=Parts(thinker=f"gguf:{file}"))
     assert whole.stages[1] == StageSpec(use="llm.llamacpp", name="thinker", weights=str(file), max_batch=4)
@@ -193,7 +193,7 @@ async def test_a_models_file_is_run_here_and_named_as_it_names_itself(tmp_path: 
         assert (await health(server))["ready"]
         response = await client.ask("How are you?")
         assert response["output"][0]["content"][0]["transcript"] == "Good day."
-    assert describe(inline).name == "Script"
+    assert describe(inline).name == "m"
 
 
 async def test_a_file_that_is_none_ends_the_doctor_with_one_sentence(tmp_path: Path) -> None:

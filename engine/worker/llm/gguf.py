@@ -35,7 +35,7 @@ microsecond, and in a sparse file it takes no bytes on the disk."""
 _LONGEST_KEY = 65_535
 _LONGEST_WORD = 256
 """Maximum bytes of a word that may be a marker."""
-_TEXTS = {"general.architecture": 64, "general.name": 1024, "tokenizer.chat_template": 1 << 20}
+_TEXTS = {"general.architecture": 64, "tokenizer.chat_template": 1 << 20}
 """Texts that are kept, with their maximum bytes."""
 _NUMBERS = {
     "context_length": 1 << 31, "block_count": 4096, "embedding_length": 1 << 20, "attention.head_count": 1 << 16,
@@ -67,8 +67,12 @@ class Header:
 
     @property
     def name(self) -> str:
-        """Display name: the name in the file, or else the file's name."""
-        return self.fields.get("general.name", "") or self.path.stem
+        """Display name: the file's name without its ending.
+
+        The header's ``general.name`` often names a training run or a base model instead.
+        """
+        found = _PART.fullmatch(self.path.name)
+        return found["stem"] if found else self.path.stem
 
     @property
     def template(self) -> str:

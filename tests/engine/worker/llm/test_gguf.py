@@ -23,7 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_header_tells_the_model_its_template_its_context_and_its_size(model: Path) -> None:
     header = read_header(model)
-    assert (header.architecture, header.name, header.template) == ("llama", "Script", TEMPLATE)
+    assert (header.architecture, header.name, header.template) == ("llama", "counting-q4", TEMPLATE)
     assert (header.context, header.size) == (2048, model.stat().st_size)
     width = int(header.fields["llama.embedding_length"])
     assert header.cache_bytes(100, 2.0) == 100 * 1 * 2 * width * 2
@@ -31,10 +31,6 @@ def test_a_header_tells_the_model_its_template_its_context_and_its_size(model: P
     assert header.fields["tokenizer.ggml.tokens"] == ["<|end|>", "<|user|>", "<|assistant|>"], "the rest is not kept"
     foreign = header.foreign_markers("[INST]<|user|><|tool_call|><|im_end|><start_of_turn>[INST] <| a |>")
     assert foreign == ["[INST]", "<|im_end|>", "<start_of_turn>"]
-
-
-def test_a_file_without_a_name_of_its_own_is_called_as_it_is(tmp_path: Path) -> None:
-    assert read_header(write_model(tmp_path / "tiny-q8.gguf", counting(), name="")).name == "tiny-q8"
 
 
 def test_windows_and_heads_of_each_layer_count_in_what_a_cache_takes(tmp_path: Path) -> None:
@@ -112,7 +108,8 @@ def test_a_file_in_parts_needs_all_of_them_and_goes_by_the_first(model: Path, tm
 def test_the_parts_of_a_file_count_together(model: Path, tmp_path: Path) -> None:
     for n in (1, 2):
         shutil.copy(model, tmp_path / f"big-{n:05}-of-00002.gguf")
-    assert read_header(tmp_path / "big-00001-of-00002.gguf").size == 2 * model.stat().st_size
+    header = read_header(tmp_path / "big-00001-of-00002.gguf")
+    assert (header.name, header.size) == ("big", 2 * model.stat().st_size)
 
 
 def _key(name: str, kind: int, value: bytes) -> bytes:
@@ -150,7 +147,7 @@ HOSTILE = {
         _header(_key("general.architecture", ARRAY, struct.pack("<IQ", 0, 1) + b"a")), "must be text"
     ),
     "a number as a template": (_header(_key("tokenizer.chat_template", U32, bytes(4))), "must be text"),
-    "a long name": (_header(_key("general.name", TEXT, _text(b"x" * 2000))), "must be text of at most 1024 bytes"),
+    "a long architecture": (_header(_key("general.architecture", TEXT, _text(b"x" * 65))), "must be at most 64 bytes"),
     "a list of lists": (_header(_key("x", ARRAY, struct.pack("<IQ", ARRAY, 1 << 40))), "incomplete or damaged"),
     "tensors without end": (_header(tensors=1 << 63), "incomplete or damaged"),
 }  # fmt: skip

@@ -197,7 +197,7 @@ class TestAnswers:
 
     async def test_a_conversation_that_is_too_long_is_told_and_the_next_is_answered(self, model: Make) -> None:
         async with thinking(model(saying("Yes.")), context=256) as stage:
-            with pytest.raises(ContextOverflow, match="exceeds the context of Script"):
+            with pytest.raises(ContextOverflow, match="exceeds the context of model"):
                 await read(stage, request(LONG))
             assert written(await read(stage, request())) == "Yes."
 
@@ -206,7 +206,7 @@ class TestAnswers:
             "{% if messages[0].content[:2] == 'my' %}{{ raise_exception('No, ' + messages[0].content) }}{% endif %}"
         )
         async with thinking(model(saying("Yes."), template=template + TEMPLATE)) as stage:
-            with pytest.raises(RequestError, match="Script rejected this request") as refused:
+            with pytest.raises(RequestError, match="model rejected this request") as refused:
                 await read(stage, request("my secret is a very long one"))
         assert "secret" not in str(refused.value)
 
@@ -231,7 +231,7 @@ class TestSight:
     async def test_a_model_without_its_projector_says_what_it_needs(self, model: Make) -> None:
         picture = Message("user", (ImagePart(np.zeros((8, 8, 3), np.uint8)),))
         async with thinking(model(saying("Yes."))) as stage:
-            with pytest.raises(RequestError, match=r"Script does not accept images here\. If it can, name its"):
+            with pytest.raises(RequestError, match=r"model does not accept images here\. If it can, name its"):
                 await read(stage, Request(id="r", session="s", messages=(picture,)))
 
     def test_a_projector_that_cannot_be_loaded_is_told(self, model: Make, tmp_path: Path) -> None:
@@ -477,14 +477,14 @@ class TestTogether:
             aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as first,
         ):
             await anext(first)
-            with pytest.raises(Stalled, match="The language model Script has not begun its answer"):
+            with pytest.raises(Stalled, match="The language model model has not begun its answer"):
                 await read(stage, request())
 
 
 class TestFiles:
     def test_a_file_says_what_it_is_before_it_is_loaded_and_llama_cpp_is_not_imported(self, model: Make) -> None:
         info = LlamaCppStage.describe(config(model(saying("Yes."), context=1000)))
-        assert (info.facets.model, info.facets.context, info.facets.leaving) == ("Script", 1000, "")
+        assert (info.facets.model, info.facets.context, info.facets.leaving) == ("model", 1000, "")
         code = (
             "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
             "from engine.worker.stages.llm.llamacpp import LlamaCppStage; "
@@ -541,7 +541,7 @@ class TestFiles:
             LlamaCppStage.describe(config(tmp_path))
         first = model(saying("Yes."))
         info = LlamaCppStage.describe(config(tmp_path))
-        assert (info.facets.model, info.facets.sees) == ("Script", frozenset())
+        assert (info.facets.model, info.facets.sees) == ("model", frozenset())
         write_projector(tmp_path / "mmproj-f16.gguf")
         assert LlamaCppStage.describe(config(tmp_path)).facets.sees == {"image"}
         first.with_name("other.gguf").write_bytes(first.read_bytes())
@@ -689,7 +689,7 @@ class TestPipeline:
         async with Engine(spec(model(saying(*ANSWER)))) as rig:
             async with rig.open(request("How do you do?")) as chunks:
                 got = [chunk async for chunk in chunks]
-            assert rig.model.name == "Script"
+            assert rig.model.name == "model"
         assert written(got) == "".join(ANSWER)
         assert sum(len(sound.wave) for sound in only(Audio, got)) > 24_000
 
