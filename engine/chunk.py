@@ -202,7 +202,7 @@ class Tensors(_Chunk, frozen=True, tag="tensors"):
 
 
 class Bundle(_Chunk, frozen=True, tag="bundle"):
-    """The chunks of all roles of a joined group, as one input of the next stage."""
+    """One input of the next stage: the chunks of all roles, main and companions, of a request in a ``joined`` group."""
 
     roles: dict[str, tuple[Chunk, ...]]
 
