@@ -59,6 +59,8 @@ def deployment(
     spec = load_config(path_of(config or _own(model) or DEFAULT), weights)
     if weights is not None and spec.stages:
         raise ConfigError("--weights: not for a configuration with stages, which have their own weights")
+    if weights is not None and weights.startswith(("/", ".")) and spec.cluster.listen is None:
+        _existing(weights, "weights")
     if model is not None:
         spec = dataclasses.replace(spec, model=model)
     return spec if parts is None else _with(spec, parts)
@@ -123,6 +125,8 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
     found = thinker_of(form)
     if key_file is not None and not found.has_key:
         raise ConfigError("--thinker-key-file: only for a server; a model's file needs no key")
+    if found.weights is not None and found.weights not in catalogue():
+        _existing(found.weights, THINKER)
     key = {} if key_file is None else {"key_file": str(Path(key_file).absolute())}
     return StageSpec(
         use=found.use, name=THINKER, weights=found.weights, options={**found.options, **key}, max_batch=found.max_batch
@@ -144,13 +148,19 @@ def _given(text: str, part: str) -> tuple[StageSpec, ...]:
     Raises ConfigError and WeightsError.
     """
     named = _STAGE_AND_PATH.fullmatch(text)
-    path = Path(named["path"] if named else text).expanduser().absolute()
     if named is None and not (set(text) & {"/", "\\"} or text.startswith((".", "~"))):
         return _of_family(text, part) or _of_catalogue(text, part)
-    if not path.exists():
-        raise ConfigError(f"--{part}: no such file or folder: {path}")
+    path = _existing(named["path"] if named else text, part)
     use = named["use"] if named else use_of("asr" if part == EARS else "tts", path)
     return _stages(use, part, str(path), {})
+
+
+def _existing(text: str, option: str) -> Path:
+    """Return a path of the command line as an absolute path. Raises ConfigError if it does not exist."""
+    path = Path(text).expanduser().absolute()
+    if not path.exists():
+        raise ConfigError(f"--{option}: no such file or folder: {path}")
+    return path
 
 
 def _of_family(name: str, part: str) -> tuple[StageSpec, ...]:

@@ -135,6 +135,21 @@ def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
         deployment("script", parts=Parts(ears=str(tmp_path)))
 
 
+@pytest.mark.parametrize("form", ["gguf:nowhere.gguf", "gguf:./nowhere", "gguf:nowhere", "vllm:nowhere"])
+def test_a_thinkers_weights_must_exist_before_the_server_starts(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^--thinker: no such file or folder: /.*/nowhere"):
+        deployment(parts=Parts(thinker=form))
+
+
+@pytest.mark.parametrize("weights", ["./nowhere", "/nowhere/at/all"])
+def test_a_path_of_weights_must_exist_before_the_server_starts(weights: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--weights: no such file or folder: /.*nowhere"):
+        deployment(weights=weights)
+
+
 def uses(spec: EngineSpec) -> list[str]:
     return [stage.use for stage in spec.stages]
 
@@ -171,8 +186,9 @@ def test_vllm_has_a_worker_of_its_own_with_its_own_interpreter(
     """nano's thinker shared its worker with the voice."""
     monkeypatch.setattr(deployments, "gpus", lambda: gpus)
     monkeypatch.setattr(deployments, "VLLM", tmp_path / "python")
-    spec = deployment(parts=Parts(thinker="vllm:/models/m"))
+    form = f"vllm:{tmp_path}"
+    spec = deployment(parts=Parts(thinker=form))
     assert [worker.stages for worker in spec.workers] == [("ears",), ("talker", "code2wav"), ("thinker",)]
     assert (spec.workers[-1].devices, spec.workers[-1].python) == ((device,), None), "make vllm has not been run"
     (tmp_path / "python").touch()
-    assert deployment(parts=Parts(thinker="vllm:/models/m")).workers[-1].python == str(tmp_path / "python")
+    assert deployment(parts=Parts(thinker=form)).workers[-1].python == str(tmp_path / "python")
