@@ -17,6 +17,7 @@ import yaml
 
 from app.commands.open_ears import installed_ears
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
+from engine.deployment.config import file_of
 from engine.deployment.describe import hears_for, speakers_of, stages_of, use_of
 from engine.deployment.llm_urls import USE_FOLDER
 from engine.deployment.model_catalog import catalogue
@@ -41,7 +42,8 @@ class Parts:
     """A short form, such as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
-    """A model of the catalogue, a family such as ``nano``, a path, or ``STAGE:PATH`` such as ``asr.sherpa:./folder``.
+    """A model of the catalogue, a family such as ``nano``, a path, ``STAGE:PATH`` such as ``asr.sherpa:./folder``, or
+    ``FILE.py:CLASS``, a stage of the user's own.
 
     ``auto``: the configuration's, or a downloaded ASR model if the configuration's knows only another LLM's requests.
     """
@@ -143,10 +145,14 @@ def _voice(asked: str | None, stages: tuple[StageSpec, ...]) -> tuple[StageSpec,
 
 
 def _given(text: str, part: str) -> tuple[StageSpec, ...]:
-    """Return the stages of ASR or TTS by a catalogue name, a family, a path, or STAGE:PATH.
+    """Return the stages of ASR or TTS by a catalogue name, a family, a path, STAGE:PATH or FILE.py:CLASS.
 
-    Raises ConfigError and WeightsError.
+    FILE.py:CLASS is a stage of the user's own. Raises ConfigError and WeightsError.
     """
+    if (own := file_of(text)) is not None:
+        file, export = own
+        use = str(_existing(file, part)) + (f":{export}" if export else "")
+        return (StageSpec(use=use, name=part),)
     named = _STAGE_AND_PATH.fullmatch(text)
     if named is None and not (set(text) & {"/", "\\"} or text.startswith((".", "~"))):
         return _of_family(text, part) or _of_catalogue(text, part)

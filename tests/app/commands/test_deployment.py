@@ -126,6 +126,21 @@ def test_a_stage_before_the_path_is_taken_at_its_word(tmp_path: Path) -> None:
     assert stages[2:] == [(name, f"qwen3_tts.{name}", str(tmp_path)) for name in ("talker", "code2wav")]
 
 
+@pytest.mark.parametrize("text", ["./mine/voice.py:Bells", "mine/voice.py:Bells", "mine/voice.py"])
+def test_a_stage_of_ones_own_may_be_the_ears_or_the_voice(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"--voice: no such file or folder: /.*/mine/voice\.py$"):
+        deployment("script", parts=Parts(voice=text))
+    file = tmp_path / "mine" / "voice.py"
+    file.parent.mkdir()
+    file.touch()
+    use = text.replace(text.partition(":")[0], str(file))
+    assert parts_of(deployment("script", parts=Parts(voice=text)))[0][-1] == ("voice", use, None)
+    assert parts_of(deployment("script", parts=Parts(ears=text)))[0][0] == ("ears", use, None)
+
+
 def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--ears: no such file or folder: .*/nowhere"):
         deployment("script", parts=Parts(ears=f"{tmp_path}/nowhere"))
