@@ -238,6 +238,7 @@ class Service:
             self._vad,
             self.end_of_turn.model(engine.model),
             settings.camera_every_s,
+            settings.summarize_at,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,

@@ -243,6 +243,9 @@ class Settings:
     name."""
     camera_every_s: float = 0.5
     """Minimum seconds between two frames of a user's camera. A model may want fewer (nano: one per second)."""
+    summarize_at: float = 0.75
+    """Fraction of the model's room for a conversation above which a summary replaces older turns in prompts. The
+    language model writes it between turns. ``1``: never; prompts then leave out the oldest turns. nano writes none."""
     drain_s: float = 10.0
     """Seconds that running answers may continue after SIGTERM."""
     limits: Limits = field(default_factory=Limits)
@@ -272,6 +275,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         raise ConfigError("server.metrics_key_file: has no effect while server.metrics is 'open'")
     if not 0 < settings.camera_every_s < math.inf:
         raise ConfigError("server.camera_every_s: must be a positive, finite number")
+    if not 0 < settings.summarize_at <= 1:
+        raise ConfigError("server.summarize_at: must be greater than 0 and at most 1")
     check_proxies(settings.trusted_proxies)
     _check_ice(settings)
     _check_telephone(settings)

@@ -72,6 +72,9 @@ class Metrics:
         self.responses = counter("parley_responses", "Responses by their end", ["status"])
         self.speculations = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
         self.turns = counter("parley_turns", "Turns of users, and how they ended", ["what"])
+        self.summaries = counter(
+            "parley_summaries", "Summaries of older turns by their source, and dropped ones", ["source"]
+        )
         self.answers = counter("parley_http_answers", "HTTP answers by their end", ["status"])
         self.http_waiting = gauge("parley_http_waiting", "HTTP answers that wait for a slot")
         self.held_bytes = gauge("parley_held_bytes", "Memory held for clients in bytes", ["kind"])

@@ -13,7 +13,8 @@ wrongly stopped  a backchannel was taken for a turn
 not stopped      an interruption was ignored
 silence, call    where the server plays: from the first sound of the speech until the answer is held, and the sound
                  that was sent ahead has been heard
-silence, socket  where the client plays: from the first sound of an interruption to `speech_started`
+silence, pauses  where the client plays and can pause (`parley.pauses`): from the first sound to the pause
+silence, socket  where another client plays: from the first sound of an interruption to `speech_started`
 held             how long the answer was held before it continued
 
 The limits and the backchannel vocabulary were tuned on ``LISTENS`` and ``INTERRUPTS``. Without ``--recordings``, nano's
@@ -299,7 +300,16 @@ def other_sounds() -> Iterator[tuple[str, Any]]:
 
 
 async def measure(material: Material, texts: int, stage: Any) -> None:
-    table = Table("said", "noise below", "of", "wrong", "silence, call, ms", "silence, socket, ms", "held, ms")
+    table = Table(
+        "said",
+        "noise below",
+        "of",
+        "wrong",
+        "silence, call, ms",
+        "silence, pauses, ms",
+        "silence, socket, ms",
+        "held, ms",
+    )
     for kind, listed in (("wrongly stopped", material.listens), ("not stopped", material.interrupts)):
         spoken = list(material.recordings(listed[:texts]))
         for snr_db in (20, 10):
@@ -313,16 +323,17 @@ async def measure(material: Material, texts: int, stage: Any) -> None:
     Console(width=120).print(table)
 
 
-def times(found: Sequence[Outcome], interrupts: bool) -> tuple[str, str, str]:
+def times(found: Sequence[Outcome], interrupts: bool) -> tuple[str, str, str, str]:
     """Return p50 / p95 of a row's times."""
-    call = [one.held_at_ms + AHEAD_MS for one in found if one.held_at_ms is not None]
+    paused = [one.held_at_ms for one in found if one.held_at_ms is not None]
+    call = [at_ms + AHEAD_MS for at_ms in paused]
     socket = [one.decided_at_ms for one in found if one.turn and one.decided_at_ms is not None and interrupts]
     held = [
         one.decided_at_ms - one.held_at_ms
         for one in found
         if not one.turn and one.held_at_ms is not None and one.decided_at_ms is not None
     ]
-    return spread(call), spread(socket), spread(held)
+    return spread(call), spread(paused), spread(socket), spread(held)
 
 
 async def measure_other_sounds(stage: Any) -> None:

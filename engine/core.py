@@ -322,6 +322,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether this speech recogniser reduces noise itself. It recognises denoised audio less well."""
     hints: frozenset[Hint] = frozenset()
     """The kinds of ``Request.hints`` that this speech recogniser uses."""
+    summarizes: bool = False
+    """Whether this thinker can follow the instruction to summarize its conversation, as general language models can."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -419,6 +421,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Whether its speech recogniser reduces noise itself."""
     hints: frozenset[Hint] = frozenset()
     """The kinds of ``Request.hints`` that its speech recogniser uses."""
+    summarizes: bool = False
+    """Whether its thinker can summarize a conversation."""
     abilities: frozenset[Ability] = frozenset()
     """Its inputs (text, audio, pictures, video) and outputs (tools, speech)."""
     frame_s: float = 0.08

@@ -3,8 +3,9 @@
     .venv/bin/pip install --constraint constraints.txt -e ".[device]"
     python examples/microphone.py --url http://127.0.0.1:8000
 
-The server finds the turns. When it hears the user, the loudspeaker falls silent at once, and the client says how much
-of the answer was heard, so that the conversation keeps no other words. Ctrl-C ends the program.
+The server finds the turns. When it hears the user, the loudspeaker pauses at once. After "mm-hm" the answer goes on.
+After other words the client says how much of it was heard, so that the conversation keeps no more. Ctrl-C ends the
+program.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from parley_voice.app.client import (
     AudioDelta,
     Client,
     ClientError,
+    PlaybackPaused,
+    PlaybackResumed,
     SpeechStarted,
     TextDelta,
     TranscriptionCompleted,
@@ -40,6 +43,7 @@ class Loudspeaker:
     """The sound that waits to be played. PortAudio calls ``play`` in a thread of its own."""
 
     def __init__(self) -> None:
+        self.paused = False
         self._waiting, self._item, self._played = bytearray(), "", 0
 
     def add(self, event: AudioDelta) -> None:
@@ -48,13 +52,14 @@ class Loudspeaker:
         self._waiting += event.delta
 
     def play(self, out: Any, frames: int, time: Any, status: Any) -> None:
-        piece = bytes(self._waiting[: len(out)])
+        piece = b"" if self.paused else bytes(self._waiting[: len(out)])
         del self._waiting[: len(piece)]
         out[:] = piece.ljust(len(out), b"\0")
         self._played += len(piece)
 
     def stop(self) -> dict[str, Any] | None:
         """Fall silent. Return where the answer was cut, or None if all of it had been played."""
+        self.paused = False
         cut = {"item_id": self._item, "content_index": 0, "audio_end_ms": self._played // 48}
         return cut if self._waiting and not self._waiting.clear() else None
 
@@ -81,6 +86,8 @@ async def talk(url: str) -> None:
                 match event:
                     case AudioDelta():
                         loudspeaker.add(event)
+                    case PlaybackPaused() | PlaybackResumed():
+                        loudspeaker.paused = isinstance(event, PlaybackPaused)
                     case SpeechStarted():
                         if (cut := loudspeaker.stop()) is not None:
                             await client.send("conversation.item.truncate", **cut)

@@ -25,6 +25,8 @@ from app.client.events import (
     CallDone,
     Error,
     Event,
+    PlaybackPaused,
+    PlaybackResumed,
     ResponseCreated,
     ResponseDone,
     SessionCreated,
@@ -141,6 +143,8 @@ class Client:
         if self._eagerness is not None:
             detection = {"type": "semantic_vad", "eagerness": self._eagerness}
             asked["audio"] = {"input": {"turn_detection": detection}}
+        if "parley" in self.session and not self._channel.plays:
+            asked["parley"] = {"pauses": True}
         return asked
 
     async def say(self, text: str, *pictures: bytes) -> None:
@@ -297,6 +301,12 @@ class Client:
                 self._answers[id].take(event, now_s)
             case ResponseDone() if event.id in self._answers:
                 self._answers.pop(event.id).take(event, now_s)
+            case PlaybackPaused():
+                for answer in self._answers.values():
+                    answer.player.pause(now_s)
+            case PlaybackResumed():
+                for answer in self._answers.values():
+                    answer.player.resume(now_s)
             case SpeechStarted():
                 for deadline in self._cancellable:
                     deadline.reschedule(0.0)

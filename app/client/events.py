@@ -31,6 +31,14 @@ class SpeechStarted(Struct, frozen=True):
     audio_start_ms: int
 
 
+class PlaybackPaused(Struct, frozen=True):
+    """The user speaks over an answer: playback pauses until ``SpeechStarted`` or ``PlaybackResumed``."""
+
+
+class PlaybackResumed(Struct, frozen=True):
+    """The user's speech was a backchannel: playback goes on where it paused."""
+
+
 class SpeechStopped(Struct, frozen=True):
     item_id: str
     audio_end_ms: int
@@ -132,6 +140,8 @@ Event = (
     SessionCreated
     | SessionUpdated
     | SpeechStarted
+    | PlaybackPaused
+    | PlaybackResumed
     | SpeechStopped
     | TranscriptionCompleted
     | ResponseCreated
@@ -148,6 +158,8 @@ _KINDS: dict[str, type[Event]] = {
     "session.created": SessionCreated,
     "session.updated": SessionUpdated,
     "input_audio_buffer.speech_started": SpeechStarted,
+    "parley.output_audio.paused": PlaybackPaused,
+    "parley.output_audio.resumed": PlaybackResumed,
     "input_audio_buffer.speech_stopped": SpeechStopped,
     "conversation.item.input_audio_transcription.completed": TranscriptionCompleted,
     "response.created": ResponseCreated,

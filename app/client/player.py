@@ -35,6 +35,7 @@ class Player:
     _plays_until_s: float = 0.0
     _starts: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     _waves: list[Wave] = field(default_factory=list[Wave])
+    _paused_s: float | None = None
 
     def receive(self, at_s: float, wave: Wave) -> None:
         """Add float32 [samples] at SPEAKER_RATE_HZ that arrived at ``at_s``."""
@@ -42,13 +43,29 @@ class Player:
             return
         if self.first_s is None:
             self.first_s = self._plays_until_s = at_s
-        elif at_s - self._plays_until_s > TOLERANCE_S:
+        elif self._paused_s is None and at_s - self._plays_until_s > TOLERANCE_S:
             self._gaps.append((self.samples, self._plays_until_s, at_s))
         start_s = max(at_s, self._plays_until_s)
         self._starts.append((self.samples, start_s))
         self._plays_until_s = start_s + len(wave) / SPEAKER_RATE_HZ
         self.samples += len(wave)
         self._waves.append(wave)
+
+    def pause(self, at_s: float) -> None:
+        """Stop playing, and keep the packets that were not played yet."""
+        if self._paused_s is None:
+            self._paused_s = at_s
+
+    def resume(self, at_s: float) -> None:
+        """Go on where the playback has paused."""
+        if self._paused_s is None:
+            return
+        played = self.played_samples(at_s)
+        self._paused_s = None
+        if played < self.samples:
+            self._starts = [one for one in self._starts if one[0] < played]
+            self._starts.append((played, at_s))
+            self._plays_until_s = at_s + (self.samples - played) / SPEAKER_RATE_HZ
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
@@ -84,6 +101,8 @@ class Player:
         """Return how many samples have been played at ``now_s``."""
         if not self._starts:
             return 0
+        if self._paused_s is not None:
+            now_s = min(now_s, self._paused_s)
         first, start_s = next((one for one in reversed(self._starts) if one[1] <= now_s), self._starts[0])
         following = next((one for one in self._starts if one[0] > first), (self.samples, 0.0))
         return min(following[0], first + max(0, round((now_s - start_s) * SPEAKER_RATE_HZ)))

@@ -53,6 +53,8 @@ class EndpointingContext:
     """The probability that the turn is over, by the end-of-turn model that listened to it; None if not known."""
     sound_due: bool = False
     """Whether that model is still computing ``sound``."""
+    languages: tuple[str, ...] = ("en",)
+    """The languages that the user may speak, as BCP 47: the session's hints, or else all that the ASR model knows."""
 
 
 class EndOfTurnModel(Protocol):

@@ -293,6 +293,10 @@ class Session:
                 self._input.voice.playing(packet.samples)
             case output_events.PlaybackStopped():
                 self._input.voice.playback_stopped()
+            case output_events.PlaybackPaused():
+                self._input.voice.playback_paused()
+            case output_events.PlaybackResumed():
+                self._input.voice.playback_resumed()
             case output_events.ResponseStarted():
                 self._input.voice.response_started()
             case output_events.ResponseEnded(left_s):

@@ -36,6 +36,8 @@ class SessionContext:
     end_of_turn: EndOfTurnModel
     """The end-of-turn model of sessions that name none."""
     camera_every_s: float = 0.5
+    summarize_at: float = 0.75
+    """See ``Settings.summarize_at``."""
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's share of the event loop's time."""
     room: MemoryReservation = field(default_factory=MemoryReservation)

@@ -26,6 +26,11 @@ def speech_hints(options: SessionOptions) -> SpeechHints:
     )
 
 
+def spoken_languages(options: SessionOptions, model: ModelInfo) -> tuple[str, ...]:
+    """Return the languages that the user may speak: the hints, or else those of the ASR model, or else English."""
+    return speech_hints(options).languages or model.heard_languages or ("en",)
+
+
 def ignored_hints(options: SessionOptions, model: ModelInfo) -> list[str]:
     """Return the fields of ``Transcription`` with hints that the ASR model does not use."""
     wanted = options.audio.input.transcription

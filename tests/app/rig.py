@@ -38,6 +38,9 @@ SERVER_EVENTS: dict[str, TypeAdapter[Any]] = {
 PLACE = {"response_id", "item_id", "output_index", "content_index"}
 OURS: dict[str, set[str]] = {
     "parley.output_audio.alignment": {*PLACE, "marks"},
+    "parley.conversation.summarized": {"first_item_id", "summary", "source"},
+    "parley.output_audio.paused": set(),
+    "parley.output_audio.resumed": set(),
     "parley.input_audio_transcription.partial": {"item_id", "transcript", "final"},
 }
 """The fields of the events that are ours, and told to whoever asked for them."""
@@ -48,6 +51,7 @@ EXTENSIONS = {
     "RealtimeResponse": {"parley"},
     "ConversationItemTruncatedEvent": {"parley"},
     "InputAudioBufferSpeechStoppedEvent": {"parley"},
+    "RealtimeConversationItemUserMessage": {"parley"},
     "Mcp": {"parley"},
     "RealtimeFunctionTool": {"parley"},
     "ServerVad": {"backchannel_ms"},

@@ -43,6 +43,12 @@ def test_no_number_of_seconds_or_megabytes_is_without_end() -> None:
                 settings_of({name: value})
 
 
+@pytest.mark.parametrize("value", [0, -0.1, 1.1, math.nan])
+def test_a_fraction_is_one(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"server\.summarize_at: must be greater than 0 and at most 1"):
+        settings_of({"summarize_at": value})
+
+
 @pytest.mark.parametrize(
     ("entry", "where"),
     [

@@ -334,7 +334,7 @@ class Node extends Source {
   take(order) {
     this.orders.push(order.kind);
     if (order.kind === "samples") this.item = order.item;
-    else this.report({ kind: "flushed", position: this.item ? { item: this.item, samples: 2_400 } : null });
+    if (order.kind === "flush") this.report({ kind: "flushed", position: this.item ? { item: this.item, samples: 2_400 } : null });
   }
 
   /** All of it was played. */

@@ -24,6 +24,7 @@ import { Tools } from "../../web/src/tools";
 import "./captions.test";
 import "./lost_line.test";
 import "./markdown.test";
+import "./playback.test";
 import "./voice.test";
 
 const TO_HZ = 24_000;

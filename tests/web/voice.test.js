@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Trial } from "../../web/src/trial";
-import { begun, calling, CREATED, opening, SESSION, settled, SOUND, talking } from "./fakes";
+import { begun, calling, CREATED, cut, opening, SESSION, settled, SOUND, talking } from "./fakes";
 
 test("a call that was given up leaves the loudspeaker to the line that took its place, and hangs up", async (t) => {
   const { voice, browser } = opening(t, { transport: "webrtc" });
@@ -71,6 +71,34 @@ test("who hangs up while the line is lost hears no more of the answer", async (t
   await settled();
   assert.equal(browser.element.srcObject, null);
   assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+});
+
+test("the loudspeaker pauses while the server judges what the user says, and a question ends the pause", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.say("parley.output_audio.paused");
+  assert.equal(voice.state, "speaking");
+  await browser.socket.say("parley.output_audio.resumed");
+  assert.deepEqual(browser.speaker.orders, ["samples", "pause", "resume"]);
+  await browser.socket.say("parley.output_audio.paused");
+  await browser.socket.say("input_audio_buffer.speech_started", { item_id: "u" });
+  await browser.socket.say("parley.output_audio.resumed");
+  assert.deepEqual(browser.speaker.orders.slice(3), ["pause", "flush"], "nothing is left to go on with");
+});
+
+test("a session that goes on over a new line says itself when a pause ends", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.say("parley.output_audio.paused");
+  const socket = await cut(t, browser);
+  await begun(socket);
+  assert.deepEqual(browser.speaker.orders, ["samples", "pause"], "the session goes on, and says when");
+  await socket.say("parley.output_audio.resumed");
+  assert.deepEqual(browser.speaker.orders, ["samples", "pause", "resume"]);
 });
 
 test("a socket that is lost takes no more pictures", async (t) => {

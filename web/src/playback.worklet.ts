@@ -1,8 +1,8 @@
 /**
  * The answer's samples, on the audio thread: plays the queue, and reports what was heard.
  *
- * Takes {kind: "samples"} and {kind: "flush"}; posts `Report`s. A flush fades over a few milliseconds, so that
- * an interruption does not click, and counts the faded samples as heard.
+ * Takes an `Order`; posts `Report`s. A flush and a pause fade over a few milliseconds, so that they do not click, and
+ * count the faded samples as heard.
  */
 
 import { AUDIBLE } from "./pcm";
@@ -11,7 +11,8 @@ import { SampleQueue, type Position } from "./queue";
 const FADE_SAMPLES = 96; // 4 ms
 const REPORT_EVERY = 8; // blocks of 128 samples: 43 ms
 
-export type Order = { kind: "samples"; item: string; pcm: Int16Array } | { kind: "flush" };
+/** `pause` keeps the queue until `resume`; `flush` drops it, and ends a pause. */
+export type Order = { kind: "samples"; item: string; pcm: Int16Array } | { kind: "flush" | "pause" | "resume" };
 
 /**
  * `waiting`: samples queued and not played; `taken`: pieces received so far, so that a stale report is known as one;
@@ -20,6 +21,7 @@ export type Order = { kind: "samples"; item: string; pcm: Int16Array } | { kind:
 export type Report =
   | { kind: "audible"; item: string; time_s: number }
   | { kind: "position"; position: Position; waiting: number; taken: number; time_s: number }
+  | { kind: "paused"; position: Position; time_s: number }
   | { kind: "flushed"; position: Position | null; taken: number }
   | { kind: "full" };
 
@@ -27,21 +29,24 @@ class Playback extends AudioWorkletProcessor {
   private readonly queue = new SampleQueue();
   private taken = 0;
   private blocks = 0; // since it was silent
-  private fading: Float32Array | null = null; // what is still to sound of a flushed item
+  private fading: Float32Array | null = null; // what is still to sound of a flushed or paused item
+  private paused = false;
   private audible: string | null = null; // the item whose beginning was reported
 
   constructor() {
     super();
     this.port.onmessage = ({ data }: MessageEvent<Order>) => {
-      if (data.kind === "flush") this.flush();
-      else this.take(data.item, data.pcm);
+      if (data.kind === "samples") this.take(data.item, data.pcm);
+      else if (data.kind === "flush") this.flush();
+      else if (data.kind === "pause") this.pause();
+      else this.paused = false;
     };
   }
 
   process(_inputs: Float32Array[][], outputs: Float32Array[][]): boolean {
     const out = outputs[0]![0]!;
     if (this.fading !== null) out.set(this.fading);
-    else this.play(out);
+    else if (!this.paused) this.play(out);
     this.fading = null;
     return true;
   }
@@ -66,10 +71,23 @@ class Playback extends AudioWorkletProcessor {
     this.report({ kind: "position", position, waiting: this.queue.waiting, taken: this.taken, time_s });
   }
 
-  private flush(): void {
+  private pause(): void {
+    if (!this.paused && this.queue.waiting > FADE_SAMPLES) this.fade(); // else it ends without it
+    this.paused = true;
+    this.blocks = 0; // the resumed sound is reported at once
+    const { position } = this.queue;
+    if (position !== null) this.report({ kind: "paused", position, time_s: currentTime });
+  }
+
+  private fade(): void {
     const tail = new Float32Array(FADE_SAMPLES);
     this.queue.read(tail);
     this.fading = tail.map((sample, i) => sample * (1 - i / FADE_SAMPLES));
+  }
+
+  private flush(): void {
+    if (!this.paused) this.fade();
+    this.paused = false;
     this.queue.clear();
     this.report({ kind: "flushed", position: this.queue.position, taken: this.taken });
   }

@@ -37,6 +37,7 @@ export class Player {
   private meter: Meter | null = null;
   private sent = 0;
   private dry = true;
+  private paused = false;
   private readonly node = this.build(); // behind the fields that it uses
 
   constructor(readonly element: HTMLAudioElement) {}
@@ -81,8 +82,19 @@ export class Player {
     if (node !== null) this.post(node, { kind: "samples", item, pcm }, [pcm.buffer]);
   }
 
+  /** Silence at once; what is queued waits for `resume`. */
+  async pause(): Promise<void> {
+    await this.setPaused(true);
+  }
+
+  /** Go on after a pause. */
+  async resume(): Promise<void> {
+    if (this.paused) await this.setPaused(false);
+  }
+
   /** Silence at once. What was heard last; null: nothing yet. */
   async flush(): Promise<Heard | null> {
+    this.paused = false;
     const node = await this.node;
     if (node === null) return null;
     return new Promise((resolve) => {
@@ -127,6 +139,12 @@ export class Player {
     return node;
   }
 
+  private async setPaused(paused: boolean): Promise<void> {
+    this.paused = paused;
+    const node = await this.node;
+    if (node !== null) this.post(node, { kind: paused ? "pause" : "resume" });
+  }
+
   private post(node: AudioWorkletNode, order: Order, transfer: Transferable[] = []): void {
     node.port.postMessage(order, transfer);
   }
@@ -138,6 +156,8 @@ export class Player {
       case "position":
         this.tellPlayed(report.position, report.waiting, this.heardAt_ms(report.time_s));
         return this.setDry(report.waiting === 0 && report.taken === this.sent);
+      case "paused":
+        return this.tellPlayed(report.position, 0, this.heardAt_ms(report.time_s));
       case "flushed":
         this.setDry(report.taken === this.sent);
         return this.flushes.shift()?.(this.heard(report.position));

@@ -8,7 +8,7 @@ export type Eagerness = "low" | "medium" | "high" | "auto";
 
 /** What an answer needs to be heard and shown as it is spoken. */
 const OURS: Settings = {
-  parley: { resume: true, alignment: true, partials: true },
+  parley: { resume: true, alignment: true, partials: true, pauses: true },
   output_modalities: ["audio"],
   audio: { input: { transcription: { model: "default" } } },
 };

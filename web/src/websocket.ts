@@ -126,6 +126,7 @@ class SocketLine implements Line {
       changed: () => events.changed(),
       trouble: (problem) => events.trouble(problem),
     });
+    if (!this.resumed) void this.player.resume(); // no event of this session would
     this.receive(this.greeting);
   }
 
@@ -179,6 +180,8 @@ class SocketLine implements Line {
     const event = JSON.parse(text) as ServerEvent;
     if (event.type === "session.created" || event.type === "session.updated") this.takesVideo = event.session.parley !== undefined;
     if (event.type === "response.output_audio.delta") this.play(event.item_id, event.delta);
+    if (event.type === "parley.output_audio.paused") void this.player.pause();
+    if (event.type === "parley.output_audio.resumed") void this.player.resume();
     this.events.received(event);
   }
 

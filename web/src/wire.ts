@@ -18,6 +18,8 @@ export type ServerEvent =
   | { type: "response.output_audio_transcript.delta"; item_id: string; delta: string }
   | { type: "response.output_text.delta"; item_id: string; delta: string }
   | { type: "parley.output_audio.alignment"; item_id: string; marks: readonly Mark[] }
+  | { type: "parley.output_audio.paused" }
+  | { type: "parley.output_audio.resumed" }
   | { type: "response.done"; response: Response }
   | { type: "output_audio_buffer.started" }
   | { type: "output_audio_buffer.stopped" }

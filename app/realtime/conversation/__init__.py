@@ -7,14 +7,17 @@ from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.model_context import check_items, check_settings
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
+from app.realtime.conversation.summary import INSTRUCTION as SUMMARY_INSTRUCTION
 from app.realtime.conversation.tools import OfferedTools, functions_only, report_tool_servers
-from app.realtime.conversation.truncation import Truncation, head_chars
+from app.realtime.conversation.truncation import Rule, Truncation, head_chars
 from app.realtime.conversation.utterance import EARLY, Utterance
 
 __all__ = [
     "EARLY",
+    "SUMMARY_INSTRUCTION",
     "Conversation",
     "OfferedTools",
+    "Rule",
     "Truncation",
     "Utterance",
     "check_items",

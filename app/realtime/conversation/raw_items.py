@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from app.media.audio import MediaError
 from app.media.images import Image, image_of_url
 from app.realtime.conversation.sizes import content_size, picture_size, size_of, user_audio_size
@@ -124,7 +126,7 @@ class _Weighed:
     """A measured but undecoded message."""
 
     bare: MessageItem
-    """The message with the parts that need no decoding: its id and texts."""
+    """The message with the parts that need no decoding."""
     parts: tuple[_Part, ...]
 
     @classmethod
@@ -144,7 +146,7 @@ class _Weighed:
                     parts.append(_Image(image_of_url(url), part))
                 case RawVideo():
                     parts.append(_Video(part, bool(texts)))
-        return cls(MessageItem(id=raw.id, role=raw.role, content=texts), tuple(parts))
+        return cls(MessageItem(id=raw.id, role=raw.role, content=texts, pinned=raw.pinned), tuple(parts))
 
     @property
     def videos(self) -> list[_Video]:
@@ -156,7 +158,7 @@ class _Weighed:
 
     async def finished(self, context: SessionContext) -> Item:
         content = [part if isinstance(part, MessageText) else await part.content(context) for part in self.parts]
-        return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
+        return replace(self.bare, content=tuple(content))
 
 
 _Part = MessageText | _Sound | _Image | _Video

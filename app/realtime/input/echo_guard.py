@@ -28,6 +28,7 @@ class EchoGuard:
         self._ahead = round(_AHEAD_S * MIC_RATE_HZ)
         self._start = 0
         self._played: Wave = np.zeros(0, np.float32)  # from position _start on, the future included
+        self._paused_at: int | None = None  # the position where the playback is paused
 
     def playing(self, pcm: Pcm, position: int) -> None:
         """Note that the listener hears ``pcm`` from ``position`` on, or once the pieces before have ended.
@@ -46,17 +47,36 @@ class EchoGuard:
         self._forget(position - self._reach)
 
     def _forget(self, before: int) -> None:
+        if self._paused_at is not None:
+            before = min(before, self._paused_at)  # what was not played yet is still to come
         old = min(max(0, before - self._start), len(self._played))
         self._start = self._start + old
         self._played = self._played[old:]
 
+    def paused(self, position: int) -> None:
+        """Note that the listener hears what lies after ``position`` only once the playback goes on."""
+        self._paused_at = position
+
+    def resumed(self, position: int) -> None:
+        if self._paused_at is None:
+            return
+        at = max(0, self._paused_at - self._start)
+        silence = np.zeros(position - self._paused_at, np.float32)
+        if at < len(self._played):
+            self._played = np.concatenate([self._played[:at], silence, self._played[at:]])
+        self._paused_at = None
+
     def stopped(self, position: int) -> None:
+        self._paused_at = None
         self._played = self._played[: max(0, position - self._start)]
 
     def lets_through(self, chunk: Wave, start: int) -> bool:
         """Whether the chunk (float32 [chunk], its first sample at position ``start``) can be more than echo."""
         self._forget(start - self._reach)
-        played = self._played[: max(0, start + len(chunk) - self._start)]
+        until = start + len(chunk)
+        if self._paused_at is not None:
+            until = min(until, self._paused_at)
+        played = self._played[max(0, start - self._reach - self._start) : max(0, until - self._start)]
         if not len(played):
             return True
         blocks = np.pad(played, (0, -len(played) % self._chunk)).reshape(-1, self._chunk)

@@ -6,9 +6,11 @@ A judge is a pure function of the moment: no clock, no socket, no model. ``Sessi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
+from app.realtime.input.hesitations import ends_in_filler
 from app.realtime.ports import Eagerness, EndpointingContext
 from engine.core import MIC_RATE_HZ, Pcm
 
@@ -49,27 +51,30 @@ def _certainty(moment: EndpointingContext) -> float:
     match moment.whole:
         case True:
             # One word may be the first of many.
-            return 1.0 if " " in moment.words else max(completeness(moment.words), NO_REQUEST)
+            return 1.0 if " " in moment.words else max(completeness(moment.words, moment.languages), NO_REQUEST)
         case False:
-            return min(completeness(moment.words), NO_REQUEST)
+            return min(completeness(moment.words, moment.languages), NO_REQUEST)
         case None:
-            sounds = completeness(moment.words) + 0.35 * moment.falling
+            sounds = completeness(moment.words, moment.languages) + 0.35 * moment.falling
             return max(-1.0, min(0.0 if moment.listening else 1.0, sounds))
 
 
-def completeness(words: str) -> float:
+def completeness(words: str, languages: Sequence[str] = ("en",)) -> float:
     """Return how complete a sentence is: 1 is complete, -1 will go on, 0 is unclear.
 
     A full stop or question mark of the ASR outweighs the word lists. It is no proof: Whisper also writes one after a
     third of the clips that stop within a sentence. So a full stop after a word that often goes on counts only a little.
+    The word lists are English, except for the fillers, which depend on the ``languages`` (BCP 47) of the ASR.
     """
     text = words.strip().rstrip(_CLOSING).lower()
     spoken = re.findall(r"[a-z0-9']+(?:\.[0-9]+)?|[+*/×÷]", text)
     unfinished = text.endswith(_UNFINISHED)
     mark = text[-1] if text.endswith(_ENDS) and not unfinished else ""
+    if ends_in_filler(text, languages):
+        return -1.0
     if not spoken:
         return 1.0 if mark else 0.0
-    if unfinished or spoken[-1] in _HESITATIONS or spoken[-1] in _NEVER_ENDS:
+    if unfinished or spoken[-1] in _NEVER_ENDS:
         return -1.0
     if spoken[-1] in _GOES_ON:
         return _after_open_word(spoken, mark)
@@ -145,7 +150,6 @@ _CLOSING = "\"')]}”’»"
 _UNFINISHED = ("...", "…", ",", "-", "–", "—")
 _ENDS = (".", "?", "!", "。", "？", "！", "؟", "।")
 _DIGITS = _words("zero oh one two three four five six seven eight nine")
-_HESITATIONS = _words("uh um er erm hmm mm mhm ah")
 _NEVER_ENDS = _words("and or but if than the a an my your our their + * / × ÷")
 """Words that never end a sentence, even if the ASR writes a full stop after them."""
 _GOES_ON = _words(

@@ -102,9 +102,9 @@ def bound_ms(moment: EndpointingContext, eagerness: Eagerness) -> int:
     _, middle, longest = WAITS_MS[eagerness]
     if not moment.heard:
         return longest
-    if completeness(moment.words) >= _FINISHED:
+    if completeness(moment.words, moment.languages) >= _FINISHED:
         return min(longest, round(_LONGEST_FINISHED * middle))
-    is_open = completeness(moment.words.rstrip(" ,")) < 0
+    is_open = completeness(moment.words.rstrip(" ,"), moment.languages) < 0
     return longest if is_open else min(longest, round(_LONGEST_UNCLEAR * middle))
 
 
@@ -112,7 +112,8 @@ def features(moment: EndpointingContext) -> Weights:
     """Return the inputs of the regression, 1 for the bias first."""
     sound = min(max(moment.sound or 0.0, 1e-6), 1 - 1e-6)
     odds = min(max(math.log(sound / (1 - sound)), -_MOST), _MOST)
-    return 1.0, odds, moment.falling, completeness(moment.words) if moment.heard else 0.0
+    words = completeness(moment.words, moment.languages) if moment.heard else 0.0
+    return 1.0, odds, moment.falling, words
 
 
 def log_odds(moment: EndpointingContext, fit: Fit) -> float:

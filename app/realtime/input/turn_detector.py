@@ -148,6 +148,13 @@ class TurnDetector:
         """Report that the rest of the reported audio will not be played."""
         self._echo.stopped(self.position)
 
+    def paused(self) -> None:
+        """Report that the rest of the reported audio will be played after ``resumed``."""
+        self._echo.paused(self.position)
+
+    def resumed(self) -> None:
+        self._echo.resumed(self.position)
+
     def reset(self) -> None:
         """Discard an open turn. The next one starts no earlier than the current ``position``, which is not reset."""
         self._speaking = False

@@ -29,6 +29,7 @@ from app.realtime.input.wait_tuner import WaitTuner
 from app.realtime.ports import EndOfTurnModel, EndpointingContext
 from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
+from app.realtime.speech_hints import spoken_languages
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.audio.resampler import Resampler
 from engine.core import Pcm, Wave
@@ -50,6 +51,7 @@ class VoiceTurns:
         self._speculation = speculation
         self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
         self._plays_to = 0.0  # the position up to which the listener hears a response
+        self._paused_at: int | None = None  # the position since which playback is paused
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
@@ -65,6 +67,7 @@ class VoiceTurns:
 
     def configure(self, options: SessionOptions) -> None:
         self._options = options
+        self._languages = spoken_languages(options, self._context.engine.model)
         if (model := self._model) is not None:
             self._context.inference.warm_up(model)
         self._set_target()
@@ -123,7 +126,20 @@ class VoiceTurns:
     def playback_stopped(self) -> None:
         """The samples that were not played yet will not be heard."""
         self._plays_to = 0.0
+        self._paused_at = None
         self._detector.stopped()
+
+    def playback_paused(self) -> None:
+        """The listener hears nothing until ``playback_resumed``, and then the samples that were not played yet."""
+        self._paused_at = self._turn.recent.position
+        self._detector.paused()
+
+    def playback_resumed(self) -> None:
+        """The listener hears the samples that were not played yet from now on."""
+        if self._paused_at is not None:
+            self._plays_to += self._turn.recent.position - self._paused_at
+            self._paused_at = None
+            self._detector.resumed()
 
     def response_started(self) -> None:
         """A response is under way: the user's silence does not count as idle time."""
@@ -173,7 +189,7 @@ class VoiceTurns:
     @property
     def _answer_plays(self) -> bool:
         """Whether the listener hears a response."""
-        return self._turn.recent.position < self._plays_to
+        return self._paused_at is not None or self._turn.recent.position < self._plays_to
 
     @property
     def _hold_ms(self) -> int:
@@ -200,6 +216,7 @@ class VoiceTurns:
             heard=said.confident is not None,
             sound=sound,
             sound_due=sound_due,
+            languages=self._languages,
         )
 
     def _follow_pause(self) -> None:

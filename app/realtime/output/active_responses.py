@@ -52,6 +52,7 @@ class ActiveResponses:
         self._notify = notify
         self._queued: asyncio.Task[None] | None = None  # waits until the next response can begin
         self._asked = False  # whether the client requested the next response, even if a turn then begins it
+        self._paused = False  # whether the client has paused its playback
         self._sound_ended_s = -math.inf  # when the listener has heard the responses that are no longer kept
 
     @property
@@ -145,6 +146,9 @@ class ActiveResponses:
         self._stop_lines(reason)
         if reason == "turn_detected" and self._queued is not None:
             self._queued.cancel()
+        if reason == "turn_detected" and self._paused:
+            self._paused = False
+            self._notify(output_events.PlaybackStopped())
         if reason == "client_cancelled":
             self._calls.hush()
             for task in [one for one in self.out_of_band if one.active and one.response.options.speaks]:
@@ -157,10 +161,25 @@ class ActiveResponses:
             self.current.interrupted()
             self._notify(output_events.PlaybackStopped())
 
+    def pause(self) -> bool:
+        """Pause the conversation's response. Returns whether the listener will hear more of it."""
+        task = self.current
+        if task is None or not task.pause():
+            return False
+        if task.client_pauses:
+            self._paused = True
+            self._emit(server_events.OutputAudioPausedEvent())
+            self._notify(output_events.PlaybackPaused())
+        return True
+
     def resume(self) -> None:
         """Resume a paused response."""
         if self.current is not None:
             self.current.resume()
+        if self._paused:
+            self._emit(server_events.OutputAudioResumedEvent())
+            self._notify(output_events.PlaybackResumed())
+            self._paused = False
 
     def set_present(self, present: bool) -> None:
         """Set whether the client is connected."""

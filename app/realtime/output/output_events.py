@@ -32,6 +32,16 @@ class PlaybackStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaybackPaused:
+    """The client pauses its playback: the listener hears the samples not yet played later."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackResumed:
+    """The client's playback goes on."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeculationSettled:
     """An answer was prepared in a pause, and the user had finished (``right``) or not."""
 
@@ -45,4 +55,13 @@ class FirstSoundTook:
     ms: float
 
 
-OutputEvent = ResponseStarted | ResponseEnded | PacketSent | PlaybackStopped | SpeculationSettled | FirstSoundTook
+OutputEvent = (
+    ResponseStarted
+    | ResponseEnded
+    | PacketSent
+    | PlaybackStopped
+    | PlaybackPaused
+    | PlaybackResumed
+    | SpeculationSettled
+    | FirstSoundTook
+)

@@ -65,6 +65,7 @@ class Playout:
     _dry_at_s: float | None = None  # when the listener has played everything sent; None before the first packet
     _behind_s: float = -math.inf  # when the listener has played what another answer had sent
     _wanted_s: float | None = None  # when the sender should come for a waiting packet
+    _paused_s: float | None = None  # since when the listener has paused playback
 
     @property
     def ends_s(self) -> float:
@@ -133,9 +134,16 @@ class Playout:
         self._waiting.clear()
         self._ended = True
 
+    def pause(self, now_s: float) -> None:
+        """Note that the listener pauses playback and keeps the audio not yet played."""
+        self._paused_s = now_s
+
     def resume(self, now_s: float) -> None:
-        """Send the next packets at once: the listener ran dry during a deliberate pause."""
+        """Continue after a deliberate pause. A listener that ran dry meanwhile receives the next packets at once."""
         self._wanted_s = None
+        if self._paused_s is not None and self._dry_at_s is not None and self._dry_at_s > self._paused_s:
+            self._dry_at_s += now_s - self._paused_s
+        self._paused_s = None
         if self._dry_at_s is not None and self._dry_at_s < now_s:
             self._dry_at_s = None
 
@@ -159,7 +167,8 @@ class Playout:
 
     def unplayed_s(self, now_s: float, lag_s: float = 0.0) -> float:
         """Return the seconds until the listener has played everything sent."""
-        return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - now_s)
+        at_s = now_s if self._paused_s is None else self._paused_s
+        return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - at_s)
 
     def _begins_in_s(self, now_s: float) -> float:
         """Return the seconds until the first packet is due.

@@ -22,7 +22,7 @@ class RequestBuilder:
     def __init__(self, session_id: str, context: SessionContext) -> None:
         self._session_id = session_id
         self._context = context
-        self.truncation = Truncation(context.engine.model)
+        self.truncation = Truncation(context.engine.model, context.summarize_at)
 
     def fit(self, spec: ResponseSpec, session: SessionOptions, hosted: tuple[ToolDefinition, ...]) -> tuple[Item, ...]:
         """Return the items for a response's prompt; ``hosted`` are MCP tools.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from app.realtime.conversation import Conversation, Utterance, head_chars, prompt
+from app.realtime.conversation import Conversation, Rule, Utterance, head_chars, prompt
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
@@ -14,10 +14,10 @@ from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import EnginePort, PlayoutProfile
-from app.realtime.protocol import ResponseOptions, ServerEvent, SessionOptions, response_options
+from app.realtime.protocol import Item, ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
-from engine import Usage
+from engine import ToolDefinition, Usage
 
 LINES = {"purpose": "tool_wait"}
 """The metadata of lines that are spoken while tools run."""
@@ -44,7 +44,7 @@ class ResponseFactory:
         self._emit = emit
         self._hosted = hosted
         self._requests = RequestBuilder(session_id, context)
-        self._truncation = self._requests.truncation
+        self.truncation = self._requests.truncation
 
     @property
     def default_options(self) -> ResponseOptions:
@@ -94,19 +94,34 @@ class ResponseFactory:
     def shorten(self, task: ResponseTask) -> bool:
         """Leave the older half of the history out of a task's request. Returns False if nothing can be left out."""
         rule, live = self.options.truncation, task.request.live
-        items = self._truncation.halve(rule, task.history, live, task.whole_conversation)
+        items = self.truncation.halve(rule, task.history, live, task.whole_conversation)
         if items is None:
             return False
         task.history = items
         task.request = replace(task.request, messages=prompt(task.response.options.instructions, items))
         return True
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the conversation has become so long that its older turns should be summarized."""
+        return self.truncation.is_crowded(*self._default_prompt())
+
+    def summarize(self, written: str) -> None:
+        """Let a summary stand for the conversation's older turns. ``written`` is the model's, or "" without one."""
+        self.truncation.summarize(*self._default_prompt(), written)
+
+    def _default_prompt(self) -> tuple[Rule, tuple[Item, ...], ResponseOptions, tuple[ToolDefinition, ...]]:
+        options = self.default_options
+        hosting = self._hosted.hosting([tool.name for tool in options.tools])
+        hosted = tuple(tool.tool for tool in hosting.functions.values())
+        return self.options.truncation, self._conversation.items, options, hosted
+
     def count(self, task: ResponseTask, usage: Usage) -> None:
         """Learn the sizes of the conversation's items from the token counts of a response to it."""
         if not task.whole_conversation or not usage.input_tokens:
             return
         spoken = None if task.utterance is None else self._conversation.find(task.utterance.item_id)
-        counts = self._truncation.counts
+        counts = self.truncation.counts
         if task.utterance is None or spoken is not None:
             counts.read((*task.history, *([spoken] if spoken else [])), task.head_chars, usage.input_tokens)
         counts.wrote(task.response.written, usage.output_tokens)

@@ -10,6 +10,7 @@ from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.playout import Packet
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_task import Ended, ResponseTask
+from app.realtime.output.summarizer import Summarizer
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
@@ -27,9 +28,11 @@ class ResponseRunner:
         context: SessionContext,
         factory: ResponseFactory,
         transcripts: Transcripts,
+        summarizer: Summarizer,
         notify: Callable[[OutputEvent], None],
     ) -> None:
         self.transcripts = transcripts
+        self._summarizer = summarizer
         self.has_spoken = False
         """Whether the client has received any audio. From then on the voice can't change."""
         self._context = context
@@ -39,6 +42,7 @@ class ResponseRunner:
 
     def run(self, task: ResponseTask, ended: Ended) -> None:
         """Start the request, unless it runs already, and call ``ended`` when it is over."""
+        self._summarizer.drop()
         task.start(self.tasks, self._root, ended)
 
     def replay(self, task: ResponseTask) -> None:
@@ -48,7 +52,8 @@ class ResponseRunner:
         replay.add_done_callback(self._replays.discard)
 
     def leave(self) -> None:
-        """Cancel replays when the client has left."""
+        """Cancel replays and the summary when the client has left."""
+        self._summarizer.drop()
         for replay in self._replays:
             replay.cancel()
 
@@ -67,6 +72,9 @@ class ResponseRunner:
 
     def on_usage(self, task: ResponseTask, usage: Usage) -> None:
         self._factory.count(task, usage)
+
+    def on_complete(self, task: ResponseTask) -> None:
+        self._summarizer.begin()
 
     async def _root(self, task: ResponseTask) -> None:
         """Run one response. Any error ends only this response."""

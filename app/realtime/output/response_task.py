@@ -68,6 +68,10 @@ class ResponseListener(Protocol):
         """Receive the model's token counts of the prompt and the complete text."""
         ...
 
+    def on_complete(self, task: ResponseTask) -> None:
+        """Note that a response is complete. Its audio may still be playing."""
+        ...
+
 
 class ResponseTask:
     """A response with its engine request and its playout.
@@ -160,6 +164,8 @@ class ResponseTask:
         async with CycleFreeTaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
             failure = await self._pull(engine, listener)
+            if failure is None:
+                listener.on_complete(self)
         if failure is not None:
             raise failure
         if self._finish == "length":
@@ -184,14 +190,22 @@ class ResponseTask:
             self._present.clear()
         self._news.set()
 
+    @property
+    def client_pauses(self) -> bool:
+        """Whether the client plays the audio, and pauses it on request."""
+        return not self.response.profile.plays and self.response.options.parley.pauses
+
     def pause(self) -> bool:
-        """Stop sending until ``resume``, if the server paces the audio.
+        """Stop sending until ``resume``, if the server or the client can pause the playback.
 
         Returns whether the listener has not yet heard all of the response.
         """
         plays = self.response.profile.plays
-        self._paused = self.active and plays
-        return self.active or (not plays and self.unplayed_s() > 0)
+        audible = self.active or (not plays and self.unplayed_s() > 0)
+        self._paused = self.active if plays else audible and self.client_pauses
+        if self._paused and self.client_pauses:
+            self.playout.pause(self._now())
+        return audible
 
     def resume(self) -> None:
         """Continue after a pause."""

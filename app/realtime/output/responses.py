@@ -20,6 +20,7 @@ from app.realtime.output.response_inputs import inputs_of
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
+from app.realtime.output.summarizer import Summarizer
 from app.realtime.output.tool_speech import ToolSpeech
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.ports import PlayoutProfile
@@ -55,7 +56,8 @@ class Responses:
         self.hosted.tool_options = options.parley.tools
         self.transcripts = Transcripts(session_id, context, conversation, options, emit)
         self._factory = ResponseFactory(session_id, context, conversation, options, profile, emit, self.hosted)
-        self.runner = ResponseRunner(context, self._factory, self.transcripts, notify)
+        self._summarizer = Summarizer(session_id, context, conversation, self._factory, emit)
+        self.runner = ResponseRunner(context, self._factory, self.transcripts, self._summarizer, notify)
         self.active = ActiveResponses(context, self._factory, self.runner, self.calls, emit, notify)
         self._tool_speech = ToolSpeech(context, self.calls, self._factory, self.active, self.runner, emit)
         self.preparation = Preparation(self._factory, self.runner, notify, context.turns.ahead)
@@ -70,6 +72,7 @@ class Responses:
         """Run all responses in ``tasks``; call this before the first command."""
         self.runner.tasks = tasks
         self.transcripts.tasks = tasks
+        self._summarizer.tasks = tasks
         self.hosted.start(tasks)
 
     async def create(self, event: CreateResponse) -> None:
@@ -137,8 +140,7 @@ class Responses:
 
         Returns whether the listener will hear more of a response.
         """
-        current = self.active.current
-        if current is None or not current.pause():
+        if not self.active.pause():
             return False
         self.preparation.begin(utterance)
         return True

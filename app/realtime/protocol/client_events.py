@@ -55,6 +55,7 @@ class RawMessage(Struct, frozen=True):
     id: str
     role: Speaker
     content: tuple[MessageText | RawAudio | RawImage | RawVideo, ...]
+    pinned: bool = False
 
     @property
     def size(self) -> int:

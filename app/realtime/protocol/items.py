@@ -102,6 +102,8 @@ class MessageItem(Struct, frozen=True, kw_only=True):
     content: tuple[Content, ...]
     status: Status = "completed"
     token_ids: TokenIds | None = None
+    pinned: bool = False
+    """Whether prompts keep it when they leave out the turns around it."""
 
 
 class CallItem(Struct, frozen=True, kw_only=True):

@@ -173,6 +173,10 @@ class Extras(Struct, frozen=True):
     """Send ``parley.output_audio.alignment``: the position of the speech in the answer's text."""
     partials: bool = False
     """Send ``parley.input_audio_transcription.partial``: the user's words while they speak."""
+    summaries: bool = False
+    """Send ``parley.conversation.summarized`` when a summary replaces older turns in prompts."""
+    pauses: bool = False
+    """Send ``parley.output_audio.paused`` and ``resumed`` to a client that plays the audio and can pause it."""
     resume: bool = False
     """Return a ``resume_token`` to resume the session with. It can't be disabled again."""
     tools: ToolOptions = ToolOptions()

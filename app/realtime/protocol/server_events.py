@@ -155,6 +155,23 @@ class ItemTruncatedEvent(Struct, frozen=True):
     played_text: str
 
 
+class SummarizedEvent(Struct, frozen=True):
+    """From now on, a summary stands in prompts for the items before ``first_item_id``. Clients request these events."""
+
+    first_item_id: str | None
+    summary: str
+    source: Literal["model", "extract"]
+    """``extract``: it has only sentences of the user."""
+
+
+class OutputAudioPausedEvent(Struct, frozen=True):
+    """The user speaks over a response: playback pauses until it is clear whether this is a turn."""
+
+
+class OutputAudioResumedEvent(Struct, frozen=True):
+    """It was no turn: playback goes on where it paused."""
+
+
 class TranscriptionPartialEvent(Struct, frozen=True):
     """Interim transcript of an item; the next one may revise it unless it is ``final``."""
 
@@ -387,12 +404,15 @@ PlainEvent = (
     | TimeoutTriggeredEvent
     | AudioCommittedEvent
     | AudioClearedEvent
+    | SummarizedEvent
     | TranscriptionPartialEvent
     | TranscriptionDeltaEvent
     | ItemDeletedEvent
     | OutputAudioStartedEvent
     | OutputAudioStoppedEvent
     | OutputAudioClearedEvent
+    | OutputAudioPausedEvent
+    | OutputAudioResumedEvent
 )
 """Events whose fields have the same names as in the Realtime protocol."""
 SessionEvent = (

@@ -68,7 +68,10 @@ _PLAIN: dict[type[server_events.PlainEvent], str] = {
     server_events.TranscriptionDeltaEvent: "conversation.item.input_audio_transcription.delta",
     # Our extensions, only for clients that request them:
     server_events.QueueUpdatedEvent: "parley.queue.updated",
+    server_events.SummarizedEvent: "parley.conversation.summarized",
     server_events.TranscriptionPartialEvent: "parley.input_audio_transcription.partial",
+    server_events.OutputAudioPausedEvent: "parley.output_audio.paused",
+    server_events.OutputAudioResumedEvent: "parley.output_audio.resumed",
 }
 """Wire types of the events that are encoded field by field."""
 

@@ -57,10 +57,17 @@ class _Part(Struct, frozen=True):
     detail: str | None = None
 
 
+class _Extras(Struct, frozen=True):
+    """Our extensions of a message."""
+
+    pinned: bool = False
+
+
 class _Message(Struct, frozen=True):
     role: Literal["system", "user", "assistant"]
     content: list[_Part]
     id: str | None = None
+    parley: _Extras = _Extras()
 
 
 class _Call(Struct, frozen=True):
@@ -91,7 +98,7 @@ def decode_item(tree: dict[str, Any], path: str) -> NewItem:
             if not 1 <= len(message.content) <= _MAX_PARTS:
                 raise Refusal("invalid_value", f"{path}.content must have 1 to {_MAX_PARTS} parts.", f"{path}.content")
             parts = (_part(part, message.role, f"{path}.content[{i}]") for i, part in enumerate(message.content))
-            return RawMessage(_id(message.id, path), message.role, tuple(parts))
+            return RawMessage(_id(message.id, path), message.role, tuple(parts), message.parley.pinned)
         case "function_call":
             call = _convert(tree, _Call, path)
             call_id = _name(call.call_id or new_id("call"), f"{path}.call_id")
@@ -135,7 +142,8 @@ def encode_item(item: Item, sounds: tuple[bytes, ...] | None = None) -> dict[str
         case MessageItem(role=role, content=content):
             rest = None if sounds is None else iter(sounds)
             parts = [_encode_content(part, role, rest) for part in content]
-            return {**head, "type": "message", "role": role, "content": parts}
+            ours = {"parley": {"pinned": True}} if item.pinned else {}
+            return {**head, "type": "message", "role": role, "content": parts, **ours}
         case CallItem(call_id=call_id, name=name, arguments=arguments):
             return {**head, "type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case CallOutputItem(call_id=call_id, output=output):

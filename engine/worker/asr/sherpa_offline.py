@@ -36,6 +36,11 @@ QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
 text. The library's default of 128 tokens truncates fast speech.
 """
 
+MOONSHINE_SHORT_S = 2.0
+"""Length below which Moonshine confuses clips that end with their last word."""
+TAIL_S = 0.5
+"""Seconds of silence after a clip that is too short."""
+
 _ZIPFORMERS = ("zipformer", "conformer")
 """Model types of icefall that transcribe whole clips. Streaming exports have the metadata key T (frames per chunk)."""
 _WHISPER = (
@@ -67,6 +72,8 @@ class OfflineEars(SherpaModel):
     """Longest clip in seconds; longer ones are transcribed in parts."""
     invents: bool = False
     """Whether the model writes words for silence, so that silent clips must not reach it."""
+    short_s: float = 0.0
+    """Clips shorter than this get TAIL_S of silence after them."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     """Options that are set on each stream of the library."""
 
@@ -145,7 +152,7 @@ def _whisper(folder: Path, encoder: Path, languages: Sequence[str]) -> OfflineEa
 
 def _moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
     files = whole(folder, {part: network_of(folder, name) for part, name in _MOONSHINE.items()})
-    return _made(folder, "from_moonshine", files, languages, invents=True)
+    return _made(folder, "from_moonshine", files, languages, invents=True, short_s=MOONSHINE_SHORT_S)
 
 
 def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
@@ -156,7 +163,7 @@ def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
     files = whole(folder, {part: folder / name for part, name in _MERGED.items()})
     tokenizer = folder / "tokenizer.bin"
     if not tokenizer.exists() or any(folder.glob("*tokens.txt")):
-        return _made(folder, "from_moonshine_v2", files, languages, invents=True)
+        return _made(folder, "from_moonshine_v2", files, languages, invents=True, short_s=MOONSHINE_SHORT_S)
     return OfflineEars(
         folder=folder,
         factory="from_moonshine_v2",
@@ -164,6 +171,7 @@ def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
         generated={"tokens": moonshine_tokens(tokenizer)},
         languages=languages_of(folder, languages),
         invents=True,
+        short_s=MOONSHINE_SHORT_S,
     )
 
 
@@ -203,6 +211,7 @@ def _made(
     languages: Sequence[str],
     count: int = 0,
     invents: bool = False,
+    short_s: float = 0.0,
     **settings: Any,
 ) -> OfflineEars:
     """Describe a model with a token table of at least ``count`` tokens."""
@@ -215,6 +224,7 @@ def _made(
         languages=languages_of(folder, languages),
         capitals=in_capitals(tokens),
         invents=invents,
+        short_s=short_s,
     )
 
 

@@ -77,6 +77,7 @@ def _facets(facets: Sequence[Facets]) -> Facets:
         tokenizer=vocabularies.pop() if len(vocabularies) == 1 else "",
         examples=facets[-1].examples,
         leaving=" ".join(dict.fromkeys(one.leaving for one in facets if one.leaving)),
+        summarizes=any(one.summarizes for one in facets),
     )
 
 

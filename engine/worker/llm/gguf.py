@@ -101,6 +101,12 @@ class Header:
         held = min(tokens, self._of("attention.sliding_window", 0) or tokens)
         return round(sum(kv_heads) * width * held * value_bytes)
 
+    def logits_bytes(self, tokens: int) -> int:
+        """Return the bytes of the logits of a step with that number of tokens: a float32 for each word of the model's
+        vocabulary. They are the largest part of what llama.cpp needs to compute. 0 if the file does not say.
+        """
+        return tokens * self._of("vocab_size", 0) * 4
+
     def _of(self, key: str, otherwise: Any) -> Any:
         return self.fields.get(f"{self.architecture}.{key}", otherwise)
 

@@ -17,6 +17,8 @@ SPOKEN = (
     "tables, no code, no emoji."
 )
 
+LONGEST_SPOKEN_S = 90.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
@@ -48,8 +50,8 @@ class ModelOptions:
     """Minimum probability of a token relative to the most likely one; None uses the model's own."""
     repeat_penalty: float | None = None
     """Penalty for recently written tokens: 1 is none, 1.1 ends most loops. None uses the model's own."""
-    longest_spoken_s: float | None = None
-    """Seconds of speech after which a spoken answer ends with its sentence. None: no limit."""
+    longest_spoken_s: float | None = LONGEST_SPOKEN_S
+    """Seconds of speech after which a spoken answer ends with its sentence. The user can ask to go on. 0: no limit."""
     instructions_suffix: str = SPOKEN
     """Text appended to the instructions of every conversation; may be empty."""
 
@@ -143,7 +145,7 @@ def check(options: ModelOptions) -> None:
         ("top_k", lambda value: value >= 0, "at least 0"),
         ("min_p", lambda value: 0 <= value <= 1, "between 0 and 1"),
         ("repeat_penalty", lambda value: 0 < value < 10, "above 0 and below 10"),
-        ("longest_spoken_s", lambda value: 1 <= value <= 3600, "between 1 and 3600"),
+        ("longest_spoken_s", lambda value: value == 0 or 1 <= value <= 3600, "0, or between 1 and 3600"),
     ):
         value = getattr(options, name)
         if value is not None and not fits(value):

@@ -1,17 +1,19 @@
 """The spoken part of an answer, and the limits after which a spoken answer ends.
 
-A language model may write a long row of emoji, which a voice cannot speak, or continue for minutes. Spoken answers have
-limits for this; written ones do not.
+A language model may write a long row of emoji, which a voice cannot speak, repeat itself, or continue for minutes.
+Spoken answers have limits for this; written ones do not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import assert_never
 
 from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Usage
 from engine.errors import StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
+from engine.worker.llm.repetition import Repetition
 from engine.worker.llm.spoken_text import SpokenText
 from engine.worker.tts.answer_audio import LETTER_S
 from engine.worker.tts.text_breaks import Breaks, Level
@@ -28,21 +30,23 @@ async def read_aloud(
     """Yield an answer's chunks, with the text for the voice (VoiceText) after each piece.
 
     If the answer ``speaks``, it ends early, with the finish reason "length", after MOST_SILENT unspoken characters, or
-    at the end of the first sentence after ``longest_s`` seconds of speech. Raises StageFailed for a spoken answer that
-    ends early without anything to speak.
+    at the end of the first sentence after ``longest_s`` seconds of speech or after a loop. Raises StageFailed for a
+    spoken answer that ends early without anything to speak.
     """
     aloud = SpokenText()
-    end = _AnswerEnd(longest_s if speaks else None)
+    end = _AnswerEnd(longest_s) if speaks else None
     pieces = 0
     async for delta in deltas:
         match delta:
             case Text(text):
                 pieces += 1
-                kept = end.within(text)
+                kept = text if end is None else end.within(text)
                 yield delta if len(kept) == len(text) else Text(kept, delta.start)
                 for piece in aloud.feed(kept):
+                    if end is not None:
+                        end.spoken(piece.text)
                     yield piece
-                if end.reached or (speaks and aloud.silent > MOST_SILENT):
+                if end is not None and (end.reached or aloud.silent > MOST_SILENT):
                     for piece in aloud.flush():
                         yield piece
                     if not aloud.lettered:
@@ -62,18 +66,19 @@ async def read_aloud(
 
 
 class _AnswerEnd:
-    """Finds the end of an answer of at most ``longest_s`` seconds: between sentences, or else between words."""
+    """Finds the end of an answer of at most ``longest_s`` seconds, or that repeats itself: between sentences, or else
+    between words.
+    """
 
     def __init__(self, longest_s: float | None) -> None:
         self.reached = False
-        self._most = None if longest_s is None else longest_s / LETTER_S
+        self._most = math.inf if longest_s is None else longest_s / LETTER_S
         self._breaks = Breaks()
+        self._repetition = Repetition()
         self._length = 0
 
     def within(self, text: str) -> str:
         """Return the part of the next piece that still belongs to the answer."""
-        if self._most is None:
-            return text
         for i, character in enumerate(text):
             level = self._breaks.push(character)
             wanted = Level.SENTENCE if self._length < OVERTIME * self._most else Level.WORD
@@ -82,3 +87,10 @@ class _AnswerEnd:
                 return text[:i]
             self._length += 1
         return text
+
+    def spoken(self, text: str) -> None:
+        """Note what the voice receives. If it repeats itself, the answer ends with its sentence."""
+        for character in text:
+            self._repetition.push(character)
+        if self._repetition.found:
+            self._most = min(self._most, self._length)

@@ -109,7 +109,7 @@ class ChatThinker(Streamed):
         await self._warmed(request.session, body)
         async with (
             aclosing(self._deltas(body, request.id, kept)) as deltas,
-            aclosing(read_aloud(deltas, request.speaks, self._asked.longest_spoken_s)) as chunks,
+            aclosing(read_aloud(deltas, request.speaks, self._asked.longest_spoken_s or None)) as chunks,
         ):
             async for chunk in chunks:
                 yield chunk
@@ -167,7 +167,7 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
         prepares=prepares,
         replay="never" if options.thinking else "continue",  # reasoning is not stored, but precedes every answer
         checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
-        facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving),
+        facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving, summarizes=True),
     )
 
 

@@ -17,6 +17,8 @@ from app.client import (
     Error,
     ItemTruncated,
     Other,
+    PlaybackPaused,
+    PlaybackResumed,
     ResponseCreated,
     ResponseDone,
     SpeechStarted,
@@ -54,6 +56,20 @@ async def test_our_clients_ask_for_turns_that_end_when_they_sound_finished(serve
         assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
     else:
         assert (detection["type"], detection["eagerness"]) == ("semantic_vad", eagerness)
+
+
+async def test_our_client_pauses_its_player_while_the_server_judges_what_the_user_says(server: Running) -> None:
+    async with connect(server.http) as client:
+        assert client.session["parley"]["pauses"]
+        events = client.events()
+        asking = asyncio.create_task(client.ask("long 60"))
+        await eventually(lambda: client.audible)
+        await client.speak(np.concatenate([tone(0.25), silence(0.7)]))
+        seen: list[Any] = []
+        while ResponseDone not in seen:
+            seen.append(type(await anext(events)))
+        assert [kind for kind in seen if kind in (PlaybackPaused, PlaybackResumed)] == [PlaybackPaused, PlaybackResumed]
+        assert (await asking).status == "completed"
 
 
 async def test_settings_and_text_answers(server: Running) -> None:

@@ -52,6 +52,28 @@ def test_after_an_underrun_playing_goes_on_from_the_late_packet() -> None:
     assert player.dry_s == pytest.approx(0.2)
 
 
+def test_a_pause_is_no_underrun_and_the_rest_plays_after_it() -> None:
+    player = played((1.0, 0.5))
+    player.pause(1.2)
+    player.pause(1.3)
+    player.receive(2.0, tone(0.5))
+    assert player.played_samples(2.1) == round(0.2 * SPEAKER_RATE_HZ)
+    player.resume(3.0)
+    assert player.played_samples(3.1) == round(0.3 * SPEAKER_RATE_HZ)
+    assert player.ends_s == pytest.approx(3.8)
+    assert player.underruns == 0
+
+
+def test_a_player_that_paused_with_nothing_left_plays_what_comes_meanwhile_after_it() -> None:
+    player = played((1.0, 0.1))
+    player.pause(1.5)
+    player.receive(1.6, tone(0.1))
+    assert player.played_samples(1.7) == round(0.1 * SPEAKER_RATE_HZ)
+    player.resume(2.0)
+    assert player.played_samples(2.05) == round(0.15 * SPEAKER_RATE_HZ)
+    assert player.ends_s == pytest.approx(2.1)
+
+
 def test_silence_behind_the_last_sound_may_be_late() -> None:
     """A gap in silence that sound follows is one: there the voice was expected."""
     player = played((0.0, 0.1), (0.2, 0.1))

@@ -10,7 +10,12 @@ import pytest
 from app.live import LiveDialect, OutputTimeline, started
 from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.protocol.options import SessionOptions, response_options
-from app.realtime.protocol.server_events import ErrorEvent, SessionUpdatedEvent
+from app.realtime.protocol.server_events import (
+    ErrorEvent,
+    OutputAudioPausedEvent,
+    OutputAudioResumedEvent,
+    SessionUpdatedEvent,
+)
 from app.refusal import Refusal
 from tests.app.live.caller import RESPONSES
 from tests.app.realtime.output.test_response_emitter import MODEL
@@ -32,6 +37,12 @@ def answering(dialect: LiveDialect, asked: bool = False) -> tuple[ResponseEmitte
 
 def inner(told: list[Any]) -> list[Any]:
     return [event["event"] for event in told if event["type"] == "response.event"]
+
+
+@pytest.mark.parametrize("event", [OutputAudioPausedEvent(), OutputAudioResumedEvent()])
+def test_a_live_client_hears_a_pause_and_is_not_told(dialect: LiveDialect, event: Any) -> None:
+    """Its server plays."""
+    assert dialect.encode(event) == []
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -816,7 +816,7 @@ class TestTooLongPrompts:
     async def test_the_conversation_s_items_are_counted_as_the_model_counted_them(self) -> None:
         async with talking() as talk:
             await talk.typed("hello and good day")
-            counts = talk.session._responses._factory._truncation.counts
+            counts = talk.session._responses._factory.truncation.counts
             [asked, answer] = talk.session._conversation.items
         assert counts.head(0) + counts.of(asked) == pytest.approx(3)
         assert counts.of(answer) == talk.engine.model.cost.message + 2

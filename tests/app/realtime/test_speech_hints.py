@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.realtime.conversation import Utterance
 from engine.core import NO_HINTS, Hint, SpeechHints
 from tests.app.realtime.test_session import FakeEngine, Talk, talking
 from tests.app.rig import silence, tone
@@ -26,6 +27,23 @@ async def set_hints(talk: Talk, wanted: dict[str, Any], hints: frozenset[Hint]) 
     talk.engine.model = msgspec.structs.replace(FakeEngine.model, hints=hints)
     await talk.say("session.update", session={"type": "realtime", "audio": {"input": {"transcription": wanted}}})
     return talk.of("session.updated")[-1]["session"]["audio"]["input"]["transcription"]
+
+
+@pytest.mark.parametrize(
+    ("hints", "heard", "languages"),
+    [
+        ({}, (), ("en",)),
+        ({}, ("de", "fr"), ("de", "fr")),
+        ({"language": "de"}, ("de", "fr"), ("de",)),
+    ],
+)
+async def test_the_end_of_turn_model_knows_which_languages_the_user_may_speak(
+    hints: dict[str, Any], heard: tuple[str, ...], languages: tuple[str, ...]
+) -> None:
+    async with talking() as talk:
+        talk.engine.model = msgspec.structs.replace(FakeEngine.model, heard_languages=heard)
+        await talk.say("session.update", session={"type": "realtime", "audio": {"input": {"transcription": hints}}})
+        assert talk.session._input.voice._moment(Utterance(16_000)).languages == languages
 
 
 async def spoken(talk: Talk) -> SpeechHints:

@@ -101,6 +101,20 @@ async def test_short_speech_over_an_answer_stops_it_only_if_the_client_wants_tha
         await client.until("input_audio_buffer.committed")
 
 
+@pytest.mark.parametrize(("seconds", "outcome"), [(0.25, "parley.output_audio.resumed"), (1.3, TURN[0])])
+async def test_a_client_that_can_pause_is_told_when_to_pause_and_then_whether_to_go_on(
+    client: Any, seconds: float, outcome: str
+) -> None:
+    assert (await client.configure(parley={"pauses": True}))["parley"]["pauses"]
+    await (await client.say("long 60")).send("response.create")
+    await client.until("response.output_audio.delta")
+    await client.append(tone(seconds))
+    await client.append(silence(0.7))
+    await client.until("response.done")
+    pause = ["parley.output_audio.paused", "parley.output_audio.resumed", TURN[0]]
+    assert [kind for kind in client.types() if kind in pause] == [pause[0], outcome]
+
+
 async def test_without_interrupt_response_the_answer_goes_on(client: Any) -> None:
     detection = {"type": "server_vad", "interrupt_response": False, "silence_duration_ms": 200}
     await client.configure(audio={"input": {"turn_detection": detection}})

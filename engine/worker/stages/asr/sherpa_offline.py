@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
-from engine.worker.asr.sherpa_offline import OfflineEars, offline_ears
+from engine.worker.asr.sherpa_offline import TAIL_S, OfflineEars, offline_ears
 from engine.worker.asr.transcribing import ears_info, ears_options, floats
 from engine.worker.asr.whole_clips import WholeClips
 from engine.worker.asr.word_times import WordTimes, words_of
@@ -40,7 +42,8 @@ class SherpaOfflineAsrStage(WholeClips):
 
     def _stream(self, clip: Pcm) -> Any:
         stream = self._ears.stream(self._recognizer)
-        stream.accept_waveform(MIC_RATE_HZ, floats(clip))
+        tail_s = TAIL_S if len(clip) < self._ears.short_s * MIC_RATE_HZ else 0
+        stream.accept_waveform(MIC_RATE_HZ, np.pad(floats(clip), (0, round(tail_s * MIC_RATE_HZ))))
         return stream
 
     def _spoken(self, result: Any) -> WordTimes:

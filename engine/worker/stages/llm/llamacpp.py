@@ -21,10 +21,10 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.installed import installed
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
-from engine.worker.llm.llama import Llama, LlamaSettings
+from engine.worker.llm.llama import BATCH, Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import body_of
-from engine.worker.llm.options import LocalOptions, check, read_template
+from engine.worker.llm.options import LONGEST_SPOKEN_S, LocalOptions, check, read_template
 from engine.worker.llm.prompted_tools import parsed, prompted
 from engine.worker.llm.special_tokens import tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
@@ -75,7 +75,8 @@ class LlamaCppOptions(LocalOptions):
     repeat_penalty: float | None = None
     """The penalty for recently written tokens; 1: none. None: 1.1 for files below 1 GB, otherwise the model's own."""
     longest_spoken_s: float | None = None
-    """Seconds after which a spoken answer ends with its sentence. None: 20 for files below 1 GB, otherwise no limit."""
+    """Seconds of speech after which a spoken answer ends with its sentence. 0: no limit. None: 20 for files below 1 GB,
+    otherwise 90."""
     mmproj: str | None = None
     """The projector's file, for a model that sees or hears. In the model's folder it is found automatically."""
     threads: int = 0
@@ -193,7 +194,7 @@ def _conversation_bytes(weights: Path, options: LlamaCppOptions) -> int:
 def _sampling(header: Header, options: LlamaCppOptions) -> dict[str, float]:
     """Return a small model's sampling and maximum speech, unless its file or the configuration sets them."""
     if header.size >= SMALL_BYTES:
-        return {}
+        return {} if options.longest_spoken_s is not None else {"longest_spoken_s": LONGEST_SPOKEN_S}
     sampled = any(name.startswith("general.sampling.") for name in header.fields)
     needed = {"longest_spoken_s": SMALL_SPOKEN_S, **({} if sampled else SMALL_SAMPLING)}
     return {name: value for name, value in needed.items() if getattr(options, name) is None}
@@ -281,8 +282,9 @@ def _check_memory(settings: LlamaSettings) -> None:
     """Log the memory that the model needs. Raises WeightsError if this machine has too little."""
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
     weights = sum(read_header(file).size for file in files)
-    each = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
-    cache = each * (settings.slots + settings.kept)
+    header = read_header(settings.weights)
+    each = header.cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
+    cache = each * (settings.slots + settings.kept) + header.logits_bytes(BATCH)
     conversations = f"{settings.slots + settings.kept} conversations of {settings.context} tokens"
     check_memory(settings.weights, weights, cache, conversations)
     log.info(

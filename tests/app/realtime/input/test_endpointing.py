@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.realtime.input.endpointing import WAITS_MS, SentenceEndOfTurn, completeness, prosody_fall
+from app.realtime.input.fused_end_of_turn import bound_ms
 from app.realtime.ports import EndpointingContext
 
 JUDGE = SentenceEndOfTurn()
@@ -130,6 +131,40 @@ def test_a_wait_is_never_longer_than_the_protocol_s(eagerness: Any) -> None:
 )
 def test_words_tell(words: str, sign: int) -> None:
     assert np.sign(completeness(words)) == sign
+
+
+@pytest.mark.parametrize(
+    ("words", "languages", "open_"),
+    [
+        ("I would like, um.", "en de", True),
+        ("I would like uh", "en de fr", True),
+        ("I would like, er.", "en", True),
+        ("Where is he? Um...", "en", True),
+        ("You are new here, eh?", "en", False),
+        ("Ich möchte, äh.", "de", True),
+        ("Ich möchte, ähm.", "en de", True),
+        ("Da ist er.", "de", False),
+        ("Da ist er.", "en de", False),
+        ("Je voudrais, euh.", "fr", True),
+        ("Je voudrais, hum.", "fr-CA", True),
+        ("Quisiera, este.", "es", True),
+        ("Quisiera este.", "es it", False),
+        ("Vorrei, ehm.", "it", True),
+        ("Ik wil graag, eh.", "nl", True),
+        ("Я хочу, эм.", "ru", True),
+        ("あしたの、えっと。", "ja", True),
+        ("我想要，呃。", "zh", True),
+        ("내일, 음.", "ko", True),
+        ("여기 있어.", "ko", False),
+    ],
+)
+def test_a_filler_in_a_language_of_the_ears_means_that_the_user_goes_on(
+    words: str, languages: str, open_: bool
+) -> None:
+    moment = EndpointingContext(words, heard=True, sound=0.5, languages=tuple(languages.split()))
+    longest = WAITS_MS["medium"][2]
+    assert (JUDGE.silence_ms(moment, "medium") == longest) is open_
+    assert (bound_ms(moment, "medium") == longest) is open_
 
 
 @pytest.mark.parametrize(

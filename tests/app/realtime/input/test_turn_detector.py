@@ -328,6 +328,19 @@ def test_what_was_flushed_and_has_faded_guards_no_more() -> None:
     assert feed(detector, soft)
 
 
+def test_the_echo_of_an_answer_that_pauses_comes_later() -> None:
+    wave = answer()[: 2 * MIC_RATE_HZ]
+    heard = echoed(wave, 200, "plain", 0)
+    detector = TurnDetector()
+    detector.playing(pcm16(wave))
+    assert feed(detector, pcm16(heard[: MIC_RATE_HZ // 2])) == []
+    detector.paused()
+    user = speech("slt", 3) * 0.1
+    assert feed(detector, pcm16(np.concatenate([hush(0.7), user, hush(1)]))), "nothing plays that could drown the user"
+    detector.resumed()
+    assert feed(detector, pcm16(heard[MIC_RATE_HZ // 2 :])) == []
+
+
 def test_pieces_announced_ahead_are_played_one_after_the_other() -> None:
     wave = answer()[: 4 * MIC_RATE_HZ]
     detector = TurnDetector()

@@ -36,6 +36,30 @@ def test_the_lead_leaves_at_once_and_the_rest_as_it_is_played() -> None:
     assert playout.underruns == 0
 
 
+def test_a_listener_that_pauses_has_the_rest_when_it_goes_on() -> None:
+    playout = Playout(lead_s=1.0)
+    playout.push(wave(5.0))
+    due(playout, 100.0)
+    playout.pause(100.4)
+    assert playout.played_samples(102.0) == playout.played_samples(100.4)
+    playout.resume(102.4)
+    assert playout.unplayed_s(102.4) == pytest.approx(0.7)
+    assert due(playout, 102.4) == pytest.approx(0.4)
+    assert playout.underruns == 0
+
+
+def test_a_listener_that_had_run_dry_before_it_paused_has_nothing_left() -> None:
+    playout = Playout(lead_s=1.0)
+    playout.push(wave(0.2))
+    due(playout, 100.0)
+    playout.pause(100.4)
+    playout.resume(101.0)
+    assert playout.unplayed_s(101.0) == 0
+    playout.push(wave(0.2))
+    assert due(playout, 101.0) == pytest.approx(0.2)
+    assert playout.underruns == 0, "the pause was deliberate"
+
+
 def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None:
     playout = Playout()
     playout.push(wave(0.1))

@@ -27,6 +27,7 @@ def test_a_header_tells_the_model_its_template_its_context_and_its_size(model: P
     assert (header.context, header.size) == (2048, model.stat().st_size)
     width = int(header.fields["llama.embedding_length"])
     assert header.cache_bytes(100, 2.0) == 100 * 1 * 2 * width * 2
+    assert header.logits_bytes(10) == 10 * header.fields["llama.vocab_size"] * 4
     assert header.fields["tokenizer.ggml.tokens"] == ["<|end|>", "<|user|>", "<|assistant|>"], "the rest is not kept"
     foreign = header.foreign_markers("[INST]<|user|><|tool_call|><|im_end|><start_of_turn>[INST] <| a |>")
     assert foreign == ["[INST]", "<|im_end|>", "<start_of_turn>"]

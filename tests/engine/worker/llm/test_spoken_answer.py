@@ -59,7 +59,7 @@ async def test_a_written_answer_may_be_of_anything() -> None:
         "Done. 😀😀😀 What else?",
         f"See [the page](https://example.org/{'long/' * 30}) for more.",
         "Here you are:\n```python\n" + "print('hello')\n" * 80 + "```\nThat prints it.",
-        "| name | age |\n|------|-----|\n" + "| Ann | 7 |\n" * 30,
+        "| name | age |\n|------|-----|\n" + "".join(f"| Ann | {n} |\n" for n in range(30)),
     ],
 )
 async def test_links_code_and_tables_between_words_do_not_end_an_answer(text: str) -> None:
@@ -91,3 +91,43 @@ async def test_an_answer_that_ends_in_time_is_left_as_it_is() -> None:
     chunks = await answered(*[SENTENCE] * 2, longest_s=5)
     assert text_of(chunks) == SENTENCE * 2
     assert chunks[-1] == Usage(output_tokens=2, finish="stop")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "la " * 500,
+        "I am a cat, and I am a dog. " * 100,
+        "我喜歡貓。" * 100,
+        "The cat slept. The dog barked. The bird sang. The fish swam. Nobody said a word. " * 30,
+        "1. Drink water.\n" * 100,
+    ],
+)
+async def test_an_answer_that_repeats_itself_ends_soon(loop: str) -> None:
+    chunks = await answered("Well. ", *loop)
+    assert chunks[-1].finish == "length"  # type: ignore[union-attr]
+    assert len(text_of(chunks)) < 6 + 4 * 85
+
+
+async def test_a_loop_ends_with_its_sentence() -> None:
+    chunks = await answered(*["I am a cat, and I am a dog. "] * 100)
+    assert text_of(chunks).rstrip().endswith("dog.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ", ".join(map(str, range(1, 301))) + ".",
+        " ".join(f"{n} times 7 is {7 * n}." for n in range(1, 61)),
+        "Ha ha ha ha! " * 2 + "Very, very, very funny. Row, row, row your boat. Row, row, row your boat.",
+        " ".join(f"Green bottle number {n} hangs on the wall, and green bottle {n} falls." for n in range(30)),
+    ],
+)
+async def test_lists_and_refrains_are_no_loops(text: str) -> None:
+    chunks = await answered(*text.partition(" "))
+    assert text_of(chunks) == text
+    assert chunks[-1].finish == "stop"  # type: ignore[union-attr]
+
+
+async def test_a_written_answer_may_repeat_itself() -> None:
+    assert len(text_of(await answered("la " * 500, speaks=False))) == 1500

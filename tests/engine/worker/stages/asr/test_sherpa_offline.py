@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,9 @@ def ctc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def alone(stage: Any, pcm: np.ndarray) -> str:
-    """What the library hears of a clip."""
+    """What the library hears of a clip, with the silence that its ears need after it."""
+    if len(pcm) < stage._ears.short_s * MIC_RATE_HZ:
+        pcm = np.concatenate([pcm, np.zeros(MIC_RATE_HZ // 2, pcm.dtype)])
     stream = stage._ears.stream(stage._recognizer)
     stream.accept_waveform(MIC_RATE_HZ, pcm.astype(np.float32) / 32768)
     stage._recognizer.decode_stream(stream)
@@ -117,15 +120,40 @@ async def test_letters_that_are_split_over_tokens_are_heard_by_all_who_speak(tmp
         ]
 
 
+@pytest.mark.parametrize(("kind", "seconds", "more_s"), [("moonshine", 1, 0.5), ("moonshine", 2, 0), ("whisper", 1, 0)])
+def test_moonshine_gets_silence_after_a_short_clip(
+    kind: str, seconds: float, more_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, pcm = ears(MAKERS[kind](tmp_path)), speech(seconds, 3)
+    taken: list[np.ndarray] = []
+    monkeypatch.setattr(stage._recognizer, "decode_streams", lambda streams: None)
+    monkeypatch.setattr(type(stage._ears), "stream", lambda *_: Stream(taken))
+    stage.transcribe([pcm])
+    (wave,) = taken
+    assert len(wave) == len(pcm) + more_s * MIC_RATE_HZ
+    assert not wave[len(pcm) :].any()
+
+
+class Stream:
+    """A stream of the library that keeps the sound."""
+
+    def __init__(self, taken: list[np.ndarray]) -> None:
+        self._taken = taken
+        self.result = SimpleNamespace(text="", tokens=(), timestamps=(), durations=(), ys_log_probs=())
+
+    def accept_waveform(self, rate_hz: int, wave: np.ndarray) -> None:
+        self._taken.append(wave)
+
+
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
-    stage, pcm = ears(folder), speech(2, 3)
+    stage, pcm, half = ears(folder), speech(4, 3), 2 * MIC_RATE_HZ
     stage._clock = ticking(0.0)  # it costs nothing
     async with working(stage) as desk:
         desk.put(opened("a", "ears", live=True))
-        for second in range(2):
-            desk.put(messages.Feed("a", Speech(pcm[second * MIC_RATE_HZ : (second + 1) * MIC_RATE_HZ])))
-            await until(lambda second=second: len(heard(desk, "a")[0]) > second)
-        assert heard(desk, "a")[0] == [alone(stage, pcm[:MIC_RATE_HZ]), alone(stage, pcm)]
+        for part in range(2):
+            desk.put(messages.Feed("a", Speech(pcm[part * half : (part + 1) * half])))
+            await until(lambda part=part: len(heard(desk, "a")[0]) > part)
+        assert heard(desk, "a")[0] == [alone(stage, pcm[:half]), alone(stage, pcm)]
         desk.put(messages.Close("a"))
 
 

@@ -27,6 +27,7 @@ from engine.errors import ConfigError, ContextOverflow, EngineError, RequestErro
 from engine.stream import of
 from engine.worker.llm import llama
 from engine.worker.llm.gguf import read_header
+from engine.worker.llm.llama import BATCH
 from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -137,6 +138,16 @@ class TestAnswers:
         assert drawn(temperature=0.7, repeat_penalty=1.0) == (0.7, 1.0)
         monkeypatch.setattr(llamacpp, "SMALL_BYTES", 1000)
         assert drawn() == (None, None)
+
+    def test_spoken_answers_have_a_limit_unless_it_is_0(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        weights = model(saying("Yes."))
+        assert llamacpp.options_of(config(weights)).longest_spoken_s == 20
+        assert llamacpp.options_of(config(weights, longest_spoken_s=0)).longest_spoken_s == 0
+        monkeypatch.setattr(llamacpp, "SMALL_BYTES", 1000)
+        assert llamacpp.options_of(config(weights)).longest_spoken_s == 90
+        assert llamacpp.options_of(config(weights, longest_spoken_s=0)).longest_spoken_s == 0
+        with pytest.raises(ConfigError, match=r"longest_spoken_s: must be 0, or between 1 and 3600 \(got 0\.5\)"):
+            llamacpp.options_of(config(weights, longest_spoken_s=0.5))
 
     async def test_a_call_comes_in_pieces_then_whole(self, model: Make) -> None:
         async with thinking(model(saying(*CALL), template=TOOLS)) as stage:
@@ -582,7 +593,7 @@ class TestFiles:
         ):
             LlamaCppStage(config(weights))
         each = read_header(weights).cache_bytes(2048, 2.0)
-        room += 2 * each + 1000
+        room += 2 * each + read_header(weights).logits_bytes(BATCH) + 1000
         with pytest.raises(WeightsError, match=rf"for {2 + (20 << 20) // each} conversations of 2048 tokens"):
             LlamaCppStage(config(weights, cache_mb=20))
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
