@@ -147,7 +147,7 @@ HOSTILE = {
         _header(_key("general.architecture", ARRAY, struct.pack("<IQ", 0, 1) + b"a")), "must be text"
     ),
     "a number as a template": (_header(_key("tokenizer.chat_template", U32, bytes(4))), "must be text"),
-    "a long architecture": (_header(_key("general.architecture", TEXT, _text(b"x" * 65))), "must be at most 64 bytes"),
+    "a long architecture": (_header(_key("general.architecture", TEXT, _text(b"x" * 65))), "text of at most 64 bytes"),
     "a list of lists": (_header(_key("x", ARRAY, struct.pack("<IQ", ARRAY, 1 << 40))), "incomplete or damaged"),
     "tensors without end": (_header(tensors=1 << 63), "incomplete or damaged"),
 }  # fmt: skip
