@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
@@ -257,6 +258,24 @@ class TestKept:
             first, _, again = [usage(await read(stage, request(who * 400))) for who in ("a", "b", "a")]
         assert first.cached_tokens == 0
         assert (again.cached_tokens > 300) is found
+
+    async def test_the_next_turn_reuses_the_prompt_of_an_abandoned_answer(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also while llama.cpp still computes that answer, and another slot is free."""
+        put = llama._Answer.put
+
+        def leave_late(self: Any, event: Any) -> bool:
+            if left := put(self, event):
+                time.sleep(0.2)
+            return left
+
+        monkeypatch.setattr(llama._Answer, "put", leave_late)
+        async with thinking(model(counting(), context=LONGER), context=LONGER) as stage:
+            async with aclosing(stage.answer(request(LONG, max_text_tokens=100_000), of(()))) as chunks:
+                await anext(chunks)
+            after = usage(await read(stage, request(LONG + "b", max_text_tokens=2)))
+        assert after.cached_tokens >= len(LONG)
 
     async def test_each_owner_has_a_cache_of_its_own(self, model: Make) -> None:
         """Otherwise ``cached_tokens`` and the time of an answer would tell what another key has asked."""
