@@ -392,18 +392,21 @@ class TestLeaving:
     ) -> None:
         """A native call cannot be stopped, and would hold its slot for good."""
         monkeypatch.setattr(llama, "STUCK_S", 0.2)
-        go = threading.Event()
+        began, go = threading.Event(), threading.Event()
+
+        def complete(*asked: Any) -> None:
+            began.set()
+            go.wait(20)
+
         async with thinking(model(saying("Yes."))) as stage:
             server = stage._llama._server
             watching = asyncio.create_task(stage.watch(), name="watching")
             await read(stage, request())
             await asyncio.sleep(0.4)
             assert not watching.done(), "an answer that ended holds nothing"
-            monkeypatch.setattr(
-                stage._llama, "_server", SimpleNamespace(handle_chat_completions=lambda *asked: go.wait(20))
-            )
+            monkeypatch.setattr(stage._llama, "_server", SimpleNamespace(handle_chat_completions=complete))
             waiting = asyncio.ensure_future(anext(stage.answer(request(), of(()))))
-            await until(lambda: stage.free < stage.info.slots)
+            await until(began.is_set)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
             with pytest.raises(Broken, match="does not end"):
@@ -448,7 +451,7 @@ class TestLeaving:
         self, model: Make
     ) -> None:
         async with thinking(model(counting()), slots=1, longest_spoken_s=3600) as stage:
-            chunks = stage.answer(request(max_text_tokens=1000), of(()))
+            chunks = stage.answer(request(max_text_tokens=1000, wants=IN_WRITING), of(()))
             got = [await anext(chunks)]
             await until(lambda: stage.processing == 0)
             [answer] = stage._llama._answers
@@ -479,7 +482,7 @@ class TestLeaving:
 class TestTogether:
     async def test_answers_share_their_steps_and_each_is_its_own(self, model: Make) -> None:
         async with thinking(model(counting()), slots=4, longest_spoken_s=3600) as stage:
-            asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300) for n in range(4)]
+            asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300, wants=IN_WRITING) for n in range(4)]
             answers = await asyncio.gather(*(read(stage, one) for one in asked))
             busy = stage._llama.counts["n_busy_slots_per_decode"]
         assert {written(one) for one in answers} == {"".join(COUNTING) * 30}
