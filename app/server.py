@@ -128,7 +128,7 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
         on_ready(url, host.engine.model, service.certificate)
 
     host.on_ready = ready
-    log("server.listening", url=url, keys=len(service.keys))
+    log("server.listening", url=url, keys=len(service.keys), state=host.state)
     if not service.keys and not is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
     config = config_of(service, extend)

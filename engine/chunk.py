@@ -202,7 +202,7 @@ class Tensors(_Chunk, frozen=True, tag="tensors"):
 
 
 class Bundle(_Chunk, frozen=True, tag="bundle"):
-    """The chunks of all roles of a joined group, as one input of the next stage."""
+    """One input of the next stage: the chunks of all roles, main and companions, of a request in a ``joined`` group."""
 
     roles: dict[str, tuple[Chunk, ...]]
 
@@ -248,6 +248,34 @@ def _dtype(annotation: Any) -> np.dtype[Any] | None:
     """Return the dtype of an ``NDArray[...]``; None means any."""
     (scalar,) = get_args(get_args(annotation)[1])
     return None if scalar is Any else np.dtype(scalar)
+
+
+_ARRAYS: dict[type[msgspec.Struct], tuple[str, str, tuple[str, ...]]] = {
+    Audio: ("wave", "float32", ("samples",)),
+    Codes: ("frames", "int16", ("frames", "codebooks")),
+    Speech: ("pcm", "int16", ("samples",)),
+    VideoFrame: ("pixels", "uint8", ("height", "width", "channels")),
+}
+"""The array of each chunk type that has one: its field, its dtype, and its axes."""
+
+
+def array_fault(chunk: Chunk) -> str:
+    """Return what is wrong with a chunk's array, and the remedy; empty if the dtype and the axes are as declared."""
+    if (declared := _ARRAYS.get(type(chunk))) is None:
+        return ""
+    field, dtype, axes = declared
+    array: Any = getattr(chunk, field)
+    name = f"{type(chunk).__name__}.{field}"
+    if not isinstance(array, np.ndarray):
+        return f"{name} must be a NumPy array of {dtype} {axes[0]}, not a {type(array).__name__}"
+    found = cast("NDArray[Any]", array)
+    if found.dtype != dtype:
+        scaled = isinstance(chunk, Audio) and found.dtype == np.int16
+        remedy = "pcm.astype(np.float32) / 32768" if scaled else f"{field}.astype(np.{dtype})"
+        return f"{name} must be {dtype} {axes[0]}, not {found.dtype}; convert with {remedy}"
+    if found.ndim != len(axes):
+        return f"{name} must have the shape [{', '.join(axes)}], not {list(found.shape)}; reshape the array"
+    return ""
 
 
 OUTPUTS = kinds(*get_args(Output))

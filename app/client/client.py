@@ -162,8 +162,11 @@ class Client:
         """
         return await self._with_tools(await self._answered(response), response)
 
-    async def speak(self, pcm: Pcm) -> None:
-        """Send int16 [samples] at SPEAKER_RATE_HZ in real time: 20 ms every 20 ms."""
+    async def speak(self, pcm: Pcm | bytes | bytearray | memoryview) -> None:
+        """Send mono audio at SPEAKER_RATE_HZ in real time: 20 ms every 20 ms.
+
+        ``pcm`` is int16 [samples], or the same samples as little-endian bytes. Raises ClientError for other samples.
+        """
         await self._microphone.speak(pcm)
 
     def speech_ended(self) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from app.client.channel import ClientChannel
+from app.client.channel import ClientChannel, ClientError
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -24,8 +26,9 @@ class Microphone:
         self._taken = asyncio.Lock()
         self._due_s = 0.0  # when the next piece is due
 
-    async def speak(self, pcm: Pcm) -> None:
-        """Send int16 [samples] at SPEAKER_RATE_HZ in real time."""
+    async def speak(self, pcm: Pcm | bytes | bytearray | memoryview) -> None:
+        """Send int16 [samples] at SPEAKER_RATE_HZ, or their little-endian bytes, in real time. Raises ClientError."""
+        pcm = _samples(pcm)
         async with self._taken:
             self._due_s = max(self._due_s, self._now())
             for at in range(0, len(pcm), PIECE):
@@ -44,3 +47,19 @@ class Microphone:
         await asyncio.sleep(max(0.0, self._due_s - self._now()))
         await self._channel.speak(piece)
         self._due_s += PIECE_S
+
+
+def _samples(pcm: Any) -> Pcm:
+    """Return 16-bit PCM as an array. Raises ClientError for other samples."""
+    if isinstance(pcm, bytes | bytearray | memoryview):
+        data = bytes(cast("memoryview", pcm))
+        if len(data) % 2:
+            raise ClientError(f"pcm has {len(data)} bytes, but a sample has 2: send whole samples")
+        return np.frombuffer(data, "<i2")
+    if not isinstance(pcm, np.ndarray):
+        raise ClientError(f"pcm must be int16 [samples] or bytes of 16-bit PCM, not {type(pcm).__name__}")
+    array = cast("NDArray[Any]", pcm)
+    if array.dtype != np.int16 or array.ndim != 1:
+        found = f"{array.dtype} {list(array.shape)}"
+        raise ClientError(f"pcm must be int16 [samples] or bytes of 16-bit PCM, not {found}; convert the samples")
+    return array

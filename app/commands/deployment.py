@@ -17,6 +17,7 @@ import yaml
 
 from app.commands.open_ears import installed_ears
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
+from engine.deployment.config import file_of
 from engine.deployment.describe import hears_for, speakers_of, stages_of, use_of
 from engine.deployment.llm_urls import USE_FOLDER
 from engine.deployment.model_catalog import catalogue
@@ -41,7 +42,8 @@ class Parts:
     """A short form, such as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
-    """A model of the catalogue, a family such as ``nano``, a path, or ``STAGE:PATH`` such as ``asr.sherpa:./folder``.
+    """A model of the catalogue, a family such as ``nano``, a path, ``STAGE:PATH`` such as ``asr.sherpa:./folder``, or
+    ``FILE.py:CLASS``, a stage of the user's own.
 
     ``auto``: the configuration's, or a downloaded ASR model if the configuration's knows only another LLM's requests.
     """
@@ -59,6 +61,8 @@ def deployment(
     spec = load_config(path_of(config or _own(model) or DEFAULT), weights)
     if weights is not None and spec.stages:
         raise ConfigError("--weights: not for a configuration with stages, which have their own weights")
+    if weights is not None and weights.startswith(("/", ".")) and spec.cluster.listen is None:
+        _existing(weights, "weights")
     if model is not None:
         spec = dataclasses.replace(spec, model=model)
     return spec if parts is None else _with(spec, parts)
@@ -123,6 +127,8 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
     found = thinker_of(form)
     if key_file is not None and not found.has_key:
         raise ConfigError("--thinker-key-file: only for a server; a model's file needs no key")
+    if found.weights is not None and found.weights not in catalogue():
+        _existing(found.weights, THINKER)
     key = {} if key_file is None else {"key_file": str(Path(key_file).absolute())}
     return StageSpec(
         use=found.use, name=THINKER, weights=found.weights, options={**found.options, **key}, max_batch=found.max_batch
@@ -139,18 +145,28 @@ def _voice(asked: str | None, stages: tuple[StageSpec, ...]) -> tuple[StageSpec,
 
 
 def _given(text: str, part: str) -> tuple[StageSpec, ...]:
-    """Return the stages of ASR or TTS by a catalogue name, a family, a path, or STAGE:PATH.
+    """Return the stages of ASR or TTS by a catalogue name, a family, a path, STAGE:PATH or FILE.py:CLASS.
 
-    Raises ConfigError and WeightsError.
+    FILE.py:CLASS is a stage of the user's own. Raises ConfigError and WeightsError.
     """
+    if (own := file_of(text)) is not None:
+        file, export = own
+        use = str(_existing(file, part)) + (f":{export}" if export else "")
+        return (StageSpec(use=use, name=part),)
     named = _STAGE_AND_PATH.fullmatch(text)
-    path = Path(named["path"] if named else text).expanduser().absolute()
     if named is None and not (set(text) & {"/", "\\"} or text.startswith((".", "~"))):
         return _of_family(text, part) or _of_catalogue(text, part)
-    if not path.exists():
-        raise ConfigError(f"--{part}: no such file or folder: {path}")
+    path = _existing(named["path"] if named else text, part)
     use = named["use"] if named else use_of("asr" if part == EARS else "tts", path)
     return _stages(use, part, str(path), {})
+
+
+def _existing(text: str, option: str) -> Path:
+    """Return a path of the command line as an absolute path. Raises ConfigError if it does not exist."""
+    path = Path(text).expanduser().absolute()
+    if not path.exists():
+        raise ConfigError(f"--{option}: no such file or folder: {path}")
+    return path
 
 
 def _of_family(name: str, part: str) -> tuple[StageSpec, ...]:

@@ -44,8 +44,8 @@ Ears = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|PATH|auto",
-        help="Use this speech recognition: a name from `parley models`, a model's folder, or STAGE:PATH. With "
-        "--thinker the default is auto, which uses a pulled model instead of nano's; nano keeps nano's.",
+        help="Use this speech recognition: a name from `parley models`, a model's folder, STAGE:PATH or FILE.py:CLASS. "
+        "With --thinker the default is auto, which uses a pulled model instead of nano's; nano keeps nano's.",
     ),
 ]
 VoicePart = Annotated[
@@ -53,8 +53,8 @@ VoicePart = Annotated[
     typer.Option(
         "--voice",
         metavar="NAME|PATH",
-        help="Use this voice: a name from `parley models`, a model's folder, STAGE:PATH, or a speaker of the "
-        "configuration's voice (`parley voices` lists them).",
+        help="Use this voice: a name from `parley models`, a model's folder, STAGE:PATH, FILE.py:CLASS, or a speaker "
+        "of the configuration's voice (`parley voices` lists them).",
     ),
 ]
 LOCAL = "http://127.0.0.1:8000"

@@ -5,8 +5,10 @@ Each problem is one EngineError: unreachable, wrong key, or not a Parley server.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,12 +26,20 @@ from engine import EngineError, Ledger, ModelInfo, Output, Request, RequestError
 CONNECT_S = 10.0
 SILENT_S = 60.0
 """An engine ends a stalled answer after 30 s; under load a request may queue for longer."""
+START_S = 300.0
+"""Maximum wait for a server that still loads its models; the default of ``start_s`` in its configuration."""
+RETRY_S = 1.0
+"""Seconds between two requests to a server that still loads its models."""
 
 
 class ServerError(EngineError):
     """The server is unreachable, or refuses."""
 
     code = "server_unreachable"
+
+
+class ServerStarting(ServerError):
+    """The server still loads its models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +62,18 @@ class Address:
 class RemoteServer:
     """A server with an engine's interface: ``async with RemoteServer(address) as server:``.
 
-    An answer is given up if the server sends nothing for ``silent_s`` seconds.
+    A server that still loads its models is awaited, for at most ``start_s`` seconds. An answer is given up if the
+    server sends nothing for ``silent_s`` seconds.
     """
 
-    def __init__(self, address: Address, silent_s: float = SILENT_S) -> None:
+    def __init__(self, address: Address, silent_s: float = SILENT_S, start_s: float = START_S) -> None:
         self._address = address
+        self._start_s = start_s
         self._http = _client(address, silent_s)
 
     async def __aenter__(self) -> Self:
         try:
-            self.model = _model(await self._get("/v1/models"), self._address.url)
+            self.model = _model(await self._models(), self._address.url)
         except BaseException:
             await self._http.aclose()
             raise
@@ -69,6 +81,17 @@ class RemoteServer:
 
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
+
+    async def _models(self) -> Any:
+        """Return the server's list of models, once they are loaded. Raises ServerError."""
+        latest_s = time.monotonic() + self._start_s
+        while True:
+            try:
+                return await self._get("/v1/models")
+            except ServerStarting:
+                if time.monotonic() >= latest_s:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     async def _get(self, path: str) -> Any:
         """Return the JSON at a path. Raises ServerError."""
@@ -188,9 +211,10 @@ def _model(listed: Any, url: str) -> ModelInfo:
 def refusal(status: int, body: bytes, address: Address) -> EngineError:
     """Return the server's own message. A 404 means that it is not a Parley server."""
     try:
-        message = str(orjson.loads(body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        message = ""
+        error = orjson.loads(body)["error"]
+        code, message = error.get("code"), str(error["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        code, message = None, ""
     if not message or status == 404:
         return _stranger(address.url, f" (HTTP status {status})")
     if status == 401:
@@ -199,6 +223,8 @@ def refusal(status: int, body: bytes, address: Address) -> EngineError:
             if address.key_file is None
             else f"{address.url} rejected the key in {address.key_file}"
         )
+    if code == "starting":
+        return ServerStarting(message)
     return RequestError(message) if status < 500 else ServerError(message)
 
 

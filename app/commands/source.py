@@ -47,7 +47,7 @@ class AnswerSource(Protocol):
 async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[AnswerSource]:
     """Open the source while the block lasts, after checking the voice. Raises EngineError."""
     if isinstance(target, Address):
-        async with RemoteServer(target) as server:
+        async with _Connected(target) as server:
             check_voice(server.model, voice)
             yield server
     else:
@@ -68,4 +68,12 @@ class _Started(Engine):
 
     async def __aenter__(self) -> Self:
         with terminal.waiting(f"starting {self.spec.title} …"):
+            return await super().__aenter__()
+
+
+class _Connected(RemoteServer):
+    """A running server; shows a spinner until the server responds and has loaded its models."""
+
+    async def __aenter__(self) -> Self:
+        with terminal.waiting("waiting for the server …"):
             return await super().__aenter__()

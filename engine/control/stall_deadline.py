@@ -15,8 +15,8 @@ class StallDeadline:
     Args:
         timeout: The timeout around the request's work.
         limit_s: Seconds that the request may go without progress.
-        fixed: Whether nothing moves the deadline any more. It is, once a role of a joined group has ended: otherwise
-            other output of the request could hide a companion that hangs.
+        fixed: Returns whether nothing moves the deadline any more, as after a role of a joined group has ended:
+            otherwise other output of the request could hide a companion that hangs.
     """
 
     def __init__(self, timeout: asyncio.Timeout, limit_s: float, fixed: Callable[[], bool]) -> None:

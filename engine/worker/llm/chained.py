@@ -30,7 +30,9 @@ def chained_info(infos: Sequence[StageInfo]) -> StageInfo:
     """
     for i, info in enumerate(infos):
         if not info.answers or info.blocking:
-            raise ConfigError(f"models[{i}]: a chain needs language models, such as an llm.* stage or nano.thinker")
+            raise ConfigError(
+                f"models[{i}]: is no language model; use only such stages in a chain: an llm.* stage or nano.thinker"
+            )
         if info.takes != infos[0].takes:
             raise ConfigError(f"models[{i}]: takes {_listed(info.takes)}, but models[0] {_listed(infos[0].takes)}")
     return StageInfo(

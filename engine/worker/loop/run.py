@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from engine.aio.task_group import CycleFreeTaskGroup
-from engine.chunk import Audio, Chunk, Codes, Speech
+from engine.chunk import Audio, Chunk, Codes, Speech, array_fault
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.ipc import messages
@@ -187,7 +187,12 @@ class Run:
             raise Stalled(f"{req.info.name} made {MOST_SILENT_STEPS} steps without input or output")
 
     def _give(self, group: RoleGroup, req: StageRequest, chunk: Chunk, now_s: float) -> None:
-        """Process a chunk of a role. Only the main role's chunks form the answer; a joined group also collects them."""
+        """Process a chunk of a role. Only the main role's chunks form the answer; a joined group also collects them.
+
+        Raises StageFailed for an invalid array: the server would close the connection of the worker that sends it.
+        """
+        if fault := array_fault(chunk):
+            raise StageFailed(f"stage {req.info.name}: {fault}")
         if group.joined and chunk.kind in req.info.feeds:
             req.given.append(chunk)
         if req is not group.main:

@@ -55,7 +55,7 @@ class KvSlots:
         return self.keys.device
 
     def begin(self, slot: int) -> int:
-        """Return a slot's first position."""
+        """Return the cache position at which a slot's range begins; for a slot without one, the spare position."""
         extent = self.extents.held.get(slot)
         return extent.start if extent is not None else self.extents.size
 

@@ -54,7 +54,10 @@ class TalkerFeed(ABC):
 
     @abstractmethod
     def chunks(self, prompt: Prompt, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
-        """Return the chunks of a piece of the prompt. ``hidden`` are the rows of its ``hidden_indices``."""
+        """Return the chunks of a piece of the prompt.
+
+        ``hidden`` has the rows that the piece's ``hidden_indices`` chose.
+        """
 
     @abstractmethod
     def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:

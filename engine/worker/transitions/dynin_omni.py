@@ -88,7 +88,9 @@ def handed(output: Output) -> Handed:
     runtime = (output.prompt or Runtime()).updated(output.runtime or Runtime())
     number = output.detok_id if output.detok_id is not None else runtime.detok_id or 0
     if number not in list(DetokenizerTarget):
-        raise StageFailed(f"no stage of Dynin-Omni decodes the detok_id {number}")
+        raise StageFailed(
+            f"Dynin-Omni: a stage sent detok_id {number}; only 0 (text), 1 (audio) and 2 (image) can be decoded"
+        )
     given = (output.token_ids, output.text_tokens, output.drawn_ids)
     tokens = next((ids for ids in given if ids is not None and ids.size), np.zeros(0, np.int64))
     return Handed(tokens, DetokenizerTarget(number), runtime)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from typing import Any, cast
 
 import numpy as np
@@ -244,6 +245,42 @@ async def test_a_microphone_keeps_its_pace_whoever_speaks() -> None:
     assert all(at_s >= begun_s + 0.02 * i - 0.001 for i, (at_s, _) in enumerate(pieces))
     spoken = [i for i, (_, loud) in enumerate(pieces) if loud]
     assert spoken == list(range(spoken[0], spoken[0] + 10))
+
+
+class Recording:
+    """A channel that keeps the samples that the microphone sends."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Any] = []
+
+    async def speak(self, pcm: Any) -> None:
+        self.pieces.append(pcm)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, "<i2")])
+async def test_a_microphone_takes_16_bit_pcm_as_bytes_or_as_an_array(kind: Any) -> None:
+    channel, spoken = Recording(), tone(0.05)
+    microphone = Microphone(cast("ClientChannel", channel), asyncio.get_running_loop().time)
+    await microphone.speak(kind(spoken.astype("<i2").tobytes()))
+    assert np.array_equal(np.concatenate(channel.pieces), spoken)
+
+
+@pytest.mark.parametrize(
+    ("pcm", "found"),
+    [
+        (np.zeros(960, np.float32), "float32 [960]"),
+        (np.zeros(960, np.uint16), "uint16 [960]"),
+        (np.zeros((1, 960), np.int16), "int16 [1, 960]"),
+        ([0, 0], "list"),
+        (b"\0\0\0", "3 bytes"),
+    ],
+)
+async def test_a_microphone_refuses_other_samples_in_one_sentence(pcm: Any, found: str) -> None:
+    channel = Recording()
+    microphone = Microphone(cast("ClientChannel", channel), asyncio.get_running_loop().time)
+    with pytest.raises(ClientError, match=re.escape(found)):
+        await microphone.speak(pcm)
+    assert not channel.pieces
 
 
 async def test_an_interruption_keeps_what_was_played(server: Running) -> None:

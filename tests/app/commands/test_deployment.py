@@ -126,6 +126,21 @@ def test_a_stage_before_the_path_is_taken_at_its_word(tmp_path: Path) -> None:
     assert stages[2:] == [(name, f"qwen3_tts.{name}", str(tmp_path)) for name in ("talker", "code2wav")]
 
 
+@pytest.mark.parametrize("text", ["./mine/voice.py:Bells", "mine/voice.py:Bells", "mine/voice.py"])
+def test_a_stage_of_ones_own_may_be_the_ears_or_the_voice(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"--voice: no such file or folder: /.*/mine/voice\.py$"):
+        deployment("script", parts=Parts(voice=text))
+    file = tmp_path / "mine" / "voice.py"
+    file.parent.mkdir()
+    file.touch()
+    use = text.replace(text.partition(":")[0], str(file))
+    assert parts_of(deployment("script", parts=Parts(voice=text)))[0][-1] == ("voice", use, None)
+    assert parts_of(deployment("script", parts=Parts(ears=text)))[0][0] == ("ears", use, None)
+
+
 def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--ears: no such file or folder: .*/nowhere"):
         deployment("script", parts=Parts(ears=f"{tmp_path}/nowhere"))
@@ -133,6 +148,21 @@ def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
         WeightsError, match=r"no stage can load .* \(tried .*asr\.sherpa_offline\)\. .* the stage: .* asr"
     ):
         deployment("script", parts=Parts(ears=str(tmp_path)))
+
+
+@pytest.mark.parametrize("form", ["gguf:nowhere.gguf", "gguf:./nowhere", "gguf:nowhere", "vllm:nowhere"])
+def test_a_thinkers_weights_must_exist_before_the_server_starts(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^--thinker: no such file or folder: /.*/nowhere"):
+        deployment(parts=Parts(thinker=form))
+
+
+@pytest.mark.parametrize("weights", ["./nowhere", "/nowhere/at/all"])
+def test_a_path_of_weights_must_exist_before_the_server_starts(weights: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--weights: no such file or folder: /.*nowhere"):
+        deployment(weights=weights)
 
 
 def uses(spec: EngineSpec) -> list[str]:
@@ -171,8 +201,9 @@ def test_vllm_has_a_worker_of_its_own_with_its_own_interpreter(
     """nano's thinker shared its worker with the voice."""
     monkeypatch.setattr(deployments, "gpus", lambda: gpus)
     monkeypatch.setattr(deployments, "VLLM", tmp_path / "python")
-    spec = deployment(parts=Parts(thinker="vllm:/models/m"))
+    form = f"vllm:{tmp_path}"
+    spec = deployment(parts=Parts(thinker=form))
     assert [worker.stages for worker in spec.workers] == [("ears",), ("talker", "code2wav"), ("thinker",)]
     assert (spec.workers[-1].devices, spec.workers[-1].python) == ((device,), None), "make vllm has not been run"
     (tmp_path / "python").touch()
-    assert deployment(parts=Parts(thinker="vllm:/models/m")).workers[-1].python == str(tmp_path / "python")
+    assert deployment(parts=Parts(thinker=form)).workers[-1].python == str(tmp_path / "python")

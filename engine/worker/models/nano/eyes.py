@@ -40,7 +40,7 @@ CHANGED, SOME, FAR = 0.09, 0.012, 0.06
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Result of looking at a picture."""
+    """What the networks recognized in a picture, and a thumbnail of it."""
 
     scene: Scene
     things: tuple[Thing, ...]

@@ -259,7 +259,7 @@ def test_dynin_refuses_a_token_beyond_its_targets_book(target: int, size: int | 
 
 
 def test_dynin_refuses_a_target_that_is_none() -> None:
-    with pytest.raises(StageFailed, match="no stage of Dynin-Omni decodes the detok_id 3"):
+    with pytest.raises(StageFailed, match="Dynin-Omni: a stage sent detok_id 3"):
         given(dynin_omni.whole(), [Output(ids(1), detok_id=3)])
 
 

@@ -390,8 +390,8 @@ def test_a_chain_is_described_by_its_models(chained: Callable[..., Chain]) -> No
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"answers": False}, "a chain needs language models"),
-        ({"blocking": True}, "a chain needs language models"),
+        ({"answers": False}, "is no language model"),
+        ({"blocking": True}, "is no language model"),
         ({"takes": kinds(Text)}, r"models\[1\]: takes text, but models\[0\] transcript"),
         ({"feeds": frozenset({"x"})}, "no stage can take the different outputs"),
     ],
