@@ -17,13 +17,18 @@ from app.telemetry import log, log_failure
 from engine import EngineError, Message, Preempted, Request, Text, TextPart, Usage
 
 _MOST_WORDS = 400
+_MOST_FAILED = 2
+"""Attempts in a row without a usable summary, after which the model is not asked for ``_REST_S``."""
+_REST_S = 600.0
+"""A model that fails or a user who interrupts then costs at most one attempt in this time."""
 
 
 class Summarizer:
     """The summaries of one session. ``tasks`` is set before the first answer.
 
     A summary never delays a turn. It begins when an answer is complete, holds only slots that nobody else needs, and is
-    dropped as soon as the user speaks or a response begins.
+    dropped as soon as the user speaks or a response begins. After two attempts in a row that were dropped or unusable,
+    only the user's own sentences are used for ten minutes.
     """
 
     tasks: asyncio.TaskGroup
@@ -43,12 +48,20 @@ class Summarizer:
         self._emit = emit
         self._older = factory.truncation.older
         self._announced = ""
-        self._task: asyncio.Task[None] | None = None
+        self._failed = 0
+        """Attempts in a row without a usable summary."""
+        self._rests_until_s = 0.0
+        self._task: asyncio.Task[bool] | None = None
 
     def begin(self) -> None:
         """Start a summary, if the conversation has become so long that it needs one."""
         self._announce()
-        if self._task is None and self._factory.is_crowded:
+        if self._task is not None or not self._factory.is_crowded:
+            return
+        if self._context.now() < self._rests_until_s:
+            self._factory.summarize("")
+            self._announce()
+        else:
             self._task = self.tasks.create_task(self._run(), name="summarize")
             self._task.add_done_callback(self._ended)
 
@@ -57,13 +70,20 @@ class Summarizer:
         if self._task is not None:
             self._task.cancel()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[bool]) -> None:
         self._task = None
         if task.cancelled():
             self._context.metrics.summaries.labels("dropped").inc()
+        is_usable = not task.cancelled() and task.result()
+        self._failed = 0 if is_usable else self._failed + 1
+        if self._failed >= _MOST_FAILED:
+            self._rests_until_s = self._context.now() + _REST_S
 
-    async def _run(self) -> None:
-        """Let a summary stand for older turns: the model's, or if that fails, the user's own sentences."""
+    async def _run(self) -> bool:
+        """Let a summary stand for older turns: the model's, or if that fails, the user's own sentences.
+
+        Returns whether the model's is used.
+        """
         written = ""
         prompt: tuple[Item, ...] = ()
         try:
@@ -72,14 +92,15 @@ class Summarizer:
             written = await self._written(_request(task.request, self._context.engine.model.context))
         except (Preempted, Refusal):
             self._context.metrics.summaries.labels("dropped").inc()
-            return
+            return False
         except EngineError as error:
             log("session.summary_failed", session=self._session_id, code=error.code)
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("session.bug", session=self._session_id)
-            return
+            return False
         self._factory.summarize(written if self._is_unchanged(prompt) else "")
         self._announce()
+        return bool(self._older.written)
 
     def _is_unchanged(self, prompt: tuple[Item, ...]) -> bool:
         """Return whether the client has neither deleted nor truncated an item since the model read this prompt.

@@ -7,7 +7,7 @@ another client has asked.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,27 +59,40 @@ class ConversationSlots:
     count: int
     _idle: list[Slot] = field(init=False)
     """Least recently used first."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _busy: dict[Slot, Callable[[], bool]] = field(default_factory=dict[Slot, Callable[[], bool]], init=False)
+    """The slots in use, and whether the reader of each answer has left."""
+    _freed: threading.Condition = field(default_factory=threading.Condition, init=False)
 
     def __post_init__(self) -> None:
         self._idle = [Slot(number) for number in range(self.count)]
 
     @contextmanager
-    def hold(self, body: Mapping[str, Any], owner: str | None) -> Generator[Lease]:
-        """Hold the slot that saves a chat completion the most work."""
+    def hold(
+        self, body: Mapping[str, Any], owner: str | None, left: Callable[[], bool] = lambda: False
+    ) -> Generator[Lease]:
+        """Hold the slot that saves a chat completion the most work. ``left``: whether its reader has left.
+
+        If that slot still computes an answer whose reader has left, this waits until the computation stops: after the
+        current batch, which the next request would have to wait for in any case.
+        """
         conversation = _blocks(body)
-        with self._lock:
-            slot = self._best(owner, conversation)
+        with self._freed:
+            while (slot := self._best(owner, conversation)) in self._busy:
+                self._freed.wait()
             self._idle.remove(slot)
+            self._busy[slot] = left
         try:
             yield Lease(slot, owner, conversation)
         finally:
-            with self._lock:
+            with self._freed:
+                del self._busy[slot]
                 self._idle.append(slot)
+                self._freed.notify_all()
 
     def _best(self, owner: str | None, conversation: tuple[bytes, ...]) -> Slot:
         """Return the slot with the longest common beginning, if that is most of what it holds, else the oldest one."""
-        usable = [slot for slot in self._idle if slot.owner in (owner, EVERYBODY) and slot.conversation]
+        ending = [slot for slot, left in self._busy.items() if left()]
+        usable = [slot for slot in (*self._idle, *ending) if slot.owner in (owner, EVERYBODY) and slot.conversation]
         common = [(shared(slot.conversation, conversation), slot) for slot in usable]
         kept = [(length, slot) for length, slot in common if 2 * length >= len(slot.conversation)]
         return max(kept, key=lambda found: found[0])[1] if kept else self._idle[0]

@@ -131,13 +131,19 @@ class Llama:
         owner = fields.pop("cache_salt", "")
         try:
             if not answer.left:
-                self._complete(fields, owner, answer.put)
+                self._complete(fields, owner, answer.put, lambda: answer.left)
             answer.put(None)
         except Exception as error:  # noqa: BLE001 - llama.cpp throws several types for an invalid request
             answer.put(ServerRefusal(400, str(error)))
 
-    def _complete(self, body: Mapping[str, Any], owner: str | None, put: Callable[[str], bool]) -> None:
-        with self._slots.hold(body, owner) as held:
+    def _complete(
+        self,
+        body: Mapping[str, Any],
+        owner: str | None,
+        put: Callable[[str], bool],
+        left: Callable[[], bool] = lambda: False,
+    ) -> None:
+        with self._slots.hold(body, owner, left) as held:
 
             def progressed(event: str) -> bool:
                 if '"prompt_progress"' in event:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app.realtime.conversation.truncation import Truncation
+from app.realtime.output import summarizer
 from app.realtime.protocol.items import Item, MessageItem, MessageText, Speaker
 from app.realtime.protocol.options import SessionOptions, response_options
-from engine import EngineSpec, ModelInfo, StageSpec, WorkerSpec
+from engine import EngineSpec, ModelInfo, Request, StageSpec, WorkerSpec
 from tests.app import note_taker
 from tests.app.rig import Client, eventually, running, talking
 
@@ -124,6 +125,27 @@ async def test_a_summary_that_never_ends_delays_no_turn() -> None:
         await talk(client, waits=False)
         assert await known(client) == len(SHORT)
         assert server.metric("parley_summaries_total", source="dropped") > 1
+
+
+@pytest.mark.parametrize("notes", ["", "hang"])
+@pytest.mark.parametrize("rest_s", [600.0, 0.0])
+async def test_a_model_that_failed_twice_is_asked_again_only_after_a_rest(
+    notes: str, rest_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    request = summarizer._request
+
+    def counted(prompt: Request, context: int) -> Request:
+        asked.append(prompt.id)
+        return request(prompt, context)
+
+    monkeypatch.setattr(summarizer, "_request", counted)
+    monkeypatch.setattr(summarizer, "_REST_S", rest_s)
+    async with running(spec(notes)) as server, talking(server) as client:
+        await talk(client, turns=24, waits=not notes)
+        assert await known(client) == len(SHORT)
+        assert server.metric("parley_summaries_total", source="extract") >= 1
+    assert len(asked) == 2 if rest_s else len(asked) > 2
 
 
 async def test_pinned_items_and_results_of_tools_survive() -> None:

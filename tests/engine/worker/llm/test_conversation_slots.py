@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from queue import Queue
 from typing import Any
 
 from hypothesis import given
@@ -33,6 +35,20 @@ def test_conversations_in_progress_have_different_slots() -> None:
     slots = ConversationSlots(2)
     with slots.hold(said("x"), "a") as one, slots.hold(said("x"), "a") as two:
         assert one.slot is not two.slot
+
+
+def test_a_conversation_waits_for_its_slot_while_an_abandoned_answer_ends() -> None:
+    """Another slot would compute the whole prompt anew."""
+    slots = ConversationSlots(2)
+    left, found = threading.Event(), Queue[tuple[int, bool]]()
+    with slots.hold(said("x" * 400), "a", left.is_set) as held:
+        held.computing()
+        left.set()
+        turn = threading.Thread(target=lambda: found.put(ask(slots, "a", "x" * 400, "turn")))
+        turn.start()
+        turn.join(0.05)
+    turn.join()
+    assert found.get() == (0, True)
 
 
 def test_a_slot_of_another_owner_is_reused_only_once_it_is_the_own() -> None:

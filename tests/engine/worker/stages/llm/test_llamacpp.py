@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
@@ -258,6 +259,24 @@ class TestKept:
         assert first.cached_tokens == 0
         assert (again.cached_tokens > 300) is found
 
+    async def test_the_next_turn_reuses_the_prompt_of_an_abandoned_answer(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also while llama.cpp still computes that answer, and another slot is free."""
+        put = llama._Answer.put
+
+        def leave_late(self: Any, event: Any) -> bool:
+            if left := put(self, event):
+                time.sleep(0.2)
+            return left
+
+        monkeypatch.setattr(llama._Answer, "put", leave_late)
+        async with thinking(model(counting(), context=LONGER), context=LONGER) as stage:
+            async with aclosing(stage.answer(request(LONG, max_text_tokens=100_000), of(()))) as chunks:
+                await anext(chunks)
+            after = usage(await read(stage, request(LONG + "b", max_text_tokens=2)))
+        assert after.cached_tokens >= len(LONG)
+
     async def test_each_owner_has_a_cache_of_its_own(self, model: Make) -> None:
         """Otherwise ``cached_tokens`` and the time of an answer would tell what another key has asked."""
         async with thinking(model(saying("Yes.")), slots=1, cache_mb=0) as stage:
@@ -373,18 +392,21 @@ class TestLeaving:
     ) -> None:
         """A native call cannot be stopped, and would hold its slot for good."""
         monkeypatch.setattr(llama, "STUCK_S", 0.2)
-        go = threading.Event()
+        began, go = threading.Event(), threading.Event()
+
+        def complete(*asked: Any) -> None:
+            began.set()
+            go.wait(20)
+
         async with thinking(model(saying("Yes."))) as stage:
             server = stage._llama._server
             watching = asyncio.create_task(stage.watch(), name="watching")
             await read(stage, request())
             await asyncio.sleep(0.4)
             assert not watching.done(), "an answer that ended holds nothing"
-            monkeypatch.setattr(
-                stage._llama, "_server", SimpleNamespace(handle_chat_completions=lambda *asked: go.wait(20))
-            )
+            monkeypatch.setattr(stage._llama, "_server", SimpleNamespace(handle_chat_completions=complete))
             waiting = asyncio.ensure_future(anext(stage.answer(request(), of(()))))
-            await until(lambda: stage.free < stage.info.slots)
+            await until(began.is_set)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
             with pytest.raises(Broken, match="does not end"):
@@ -429,7 +451,7 @@ class TestLeaving:
         self, model: Make
     ) -> None:
         async with thinking(model(counting()), slots=1, longest_spoken_s=3600) as stage:
-            chunks = stage.answer(request(max_text_tokens=1000), of(()))
+            chunks = stage.answer(request(max_text_tokens=1000, wants=IN_WRITING), of(()))
             got = [await anext(chunks)]
             await until(lambda: stage.processing == 0)
             [answer] = stage._llama._answers
@@ -460,7 +482,7 @@ class TestLeaving:
 class TestTogether:
     async def test_answers_share_their_steps_and_each_is_its_own(self, model: Make) -> None:
         async with thinking(model(counting()), slots=4, longest_spoken_s=3600) as stage:
-            asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300) for n in range(4)]
+            asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300, wants=IN_WRITING) for n in range(4)]
             answers = await asyncio.gather(*(read(stage, one) for one in asked))
             busy = stage._llama.counts["n_busy_slots_per_decode"]
         assert {written(one) for one in answers} == {"".join(COUNTING) * 30}
