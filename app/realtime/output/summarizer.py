@@ -20,7 +20,7 @@ _MOST_WORDS = 400
 _MOST_FAILED = 2
 """Attempts in a row without a usable summary, after which the model is not asked for ``_REST_S``."""
 _REST_S = 600.0
-"""A model that fails or a user who interrupts then costs at most one attempt in this time."""
+"""Seconds. Afterwards one attempt is made; if it fails as well, the rest begins again."""
 
 
 class Summarizer:
@@ -28,7 +28,7 @@ class Summarizer:
 
     A summary never delays a turn. It begins when an answer is complete, holds only slots that nobody else needs, and is
     dropped as soon as the user speaks or a response begins. After two attempts in a row that were dropped or unusable,
-    only the user's own sentences are used for ten minutes.
+    the session uses only the user's own sentences for ten minutes.
     """
 
     tasks: asyncio.TaskGroup
