@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
@@ -56,7 +56,7 @@ def reachable(page: str, host: str) -> str | None:
         return None
     named = f"[{address}]" if ":" in address else address
     port = f":{parts.port}" if parts.port is not None else ""
-    return parts._replace(netloc=named + port).geturl()
+    return urlunsplit((parts.scheme, named + port, parts.path, parts.query, parts.fragment))
 
 
 def _network_address() -> str | None:

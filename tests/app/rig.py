@@ -23,7 +23,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.server import Server, config_of
 from app.service import Service
-from engine import EngineSpec
+from engine import EngineSpec, Transcript
+from engine.worker.models.script import ScriptEars
 from tests.app.openai_types import strictly
 from tests.app.scripted import ROOT as ROOT
 from tests.app.scripted import script_spec as script_spec
@@ -283,3 +284,12 @@ def tone(seconds: float, hz: float = 300.0) -> Any:
 def silence(seconds: float) -> Any:
     """A user who does not: int16 at 24 kHz."""
     return np.zeros(int(seconds * 24_000), np.int16)
+
+
+def hum(self: ScriptEars, req: Any) -> list[Transcript]:
+    """Replace ``ScriptEars._hear``: hear a backchannel, without interim words."""
+    if req.pending:
+        req.pending.clear()
+        return []
+    req.done = True
+    return [Transcript("Mm-hmm.", final=True)]

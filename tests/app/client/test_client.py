@@ -29,8 +29,9 @@ from app.client import (
 from app.client.events import decode
 from app.client.microphone import Microphone
 from app.client.reader import UNREAD, Events
+from engine.worker.models import script
 from tests.app.http.test_chat import PIXEL
-from tests.app.rig import Running, eventually, keys_file, running, script_spec, silence, tone
+from tests.app.rig import Running, eventually, hum, keys_file, running, script_spec, silence, tone
 
 WORD = 2 * 960  # samples: two codec frames
 
@@ -58,7 +59,10 @@ async def test_our_clients_ask_for_turns_that_end_when_they_sound_finished(serve
         assert (detection["type"], detection["eagerness"]) == ("semantic_vad", eagerness)
 
 
-async def test_our_client_pauses_its_player_while_the_server_judges_what_the_user_says(server: Running) -> None:
+async def test_our_client_pauses_its_player_while_the_server_judges_what_the_user_says(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.ScriptEars, "_hear", hum)
     async with connect(server.http) as client:
         assert client.session["parley"]["pauses"]
         events = client.events()

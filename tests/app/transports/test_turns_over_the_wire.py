@@ -9,7 +9,8 @@ import pytest
 
 from app.media.audio import decode_audio
 from engine.audio.resampler import resample
-from tests.app.rig import ROOT, running, script_spec, silence, tone
+from engine.worker.models import script
+from tests.app.rig import ROOT, hum, running, script_spec, silence, tone
 
 TURN = [
     "input_audio_buffer.speech_started",
@@ -103,8 +104,9 @@ async def test_short_speech_over_an_answer_stops_it_only_if_the_client_wants_tha
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(0.25, "parley.output_audio.resumed"), (1.3, TURN[0])])
 async def test_a_client_that_can_pause_is_told_when_to_pause_and_then_whether_to_go_on(
-    client: Any, seconds: float, outcome: str
+    client: Any, seconds: float, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(script.ScriptEars, "_hear", hum)
     assert (await client.configure(parley={"pauses": True}))["parley"]["pauses"]
     await (await client.say("long 60")).send("response.create")
     await client.until("response.output_audio.delta")

@@ -11,10 +11,11 @@ from websockets.asyncio.client import connect
 
 from engine import Transcript
 from engine.worker.models import script
-from tests.app.rig import OURS, Client, Running, silence, talking, tone
+from tests.app.rig import Client, Running, silence, talking, tone
 from tests.app.transports.webrtc.caller import calling
 
-ALIGNED, PARTIAL = OURS
+ALIGNED = "parley.output_audio.alignment"
+PARTIAL = "parley.input_audio_transcription.partial"
 COMPLETED, DELTA, FAILED = (
     f"conversation.item.input_audio_transcription.{end}" for end in ("completed", "delta", "failed")
 )

@@ -143,7 +143,7 @@ def test_what_qwen2_5_s_talker_gets_of_its_thinker_is_the_rule_s_conditioning() 
 def test_fewer_rows_than_the_prompt_has_are_refused_by_both() -> None:
     req = StageRequest(request(), 0, cast(Any, None))
     req.state = SimpleNamespace(names=[1])
-    with pytest.raises(StageFailed, match="received 1 of 2 prompt rows"):
+    with pytest.raises(StageFailed, match="received only 1 of the prompt's 2 rows"):
         Talker.lead(cast(Any, None), req, PromptEnd(2, 0.0))
     with pytest.raises(StageFailed, match="1 hidden rows for a prompt of 2"):
         given(

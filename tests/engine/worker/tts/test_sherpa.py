@@ -113,12 +113,24 @@ def _with(name: str, data: bytes) -> Callable[[Path], Any]:
         (tiny_voices.vits, _without("lexicon.txt"), r"has no lexicon\. sherpa-onnx 2 needs one"),
         (tiny_voices.vits, _with("model.onnx", b"x" * 50), "is not an ONNX file, or is incomplete: fetch it again"),
         (tiny_voices.vits, lambda folder: tiny_voices.vits(folder, sample_rate=""), "lacks the metadata sample_rate"),
-        (tiny_voices.vits, lambda folder: tiny_voices.vits(folder, sample_rate="-3"), "invalid sample_rate '-3'"),
+        (
+            tiny_voices.vits,
+            lambda folder: tiny_voices.vits(folder, sample_rate="-3"),
+            r"the metadata sample_rate is invalid \(got '-3'\)",
+        ),
         (tiny_voices.vits, lambda folder: tiny_voices.vits(folder, rate_hz=7), "sample_rate of 7; it must be"),
         (tiny_voices.kokoro, _without("voices.bin"), r"has no voices\.bin"),
         (tiny_voices.kokoro, _with("voices.bin", b"x" * 50), r"voices\.bin has 50 bytes instead of 24480"),
-        (tiny_voices.kokoro, lambda folder: tiny_voices.kokoro(folder, style_dim="a,b"), "invalid style_dim 'a,b'"),
-        (tiny_voices.kokoro, lambda folder: tiny_voices.kokoro(folder, n_speakers="many"), "invalid n_speakers 'many'"),
+        (
+            tiny_voices.kokoro,
+            lambda folder: tiny_voices.kokoro(folder, style_dim="a,b"),
+            r"the metadata style_dim is invalid \(got 'a,b'\)",
+        ),
+        (
+            tiny_voices.kokoro,
+            lambda folder: tiny_voices.kokoro(folder, n_speakers="many"),
+            r"the metadata n_speakers is invalid \(got 'many'\)",
+        ),
         (tiny_voices.matcha, _without("vocoder.onnx"), "has no vocoder"),
         (
             tiny_voices.matcha,
