@@ -142,7 +142,7 @@ async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.
     ("roles", "scale", "message"),
     [
         (("main",), 2.0, "needs the role negative"),
-        (("main", "positive"), 1.0, "supports the roles"),
+        (("main", "positive"), 1.0, "does not support the role"),
         (("main", "negative"), 11.0, "from 0 to 10"),
         (("main", "negative"), float("nan"), "from 0 to 10"),
     ],
