@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from app.commands import flags, terminal
 from app.commands.cli_errors import cli_errors
-from app.commands.deployment import Parts, deployment, part_options, with_server, written
+from app.commands.deployment import deployment, part_options, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
 from engine import Request, Sampling
 from engine.deployment.installation import DISTRIBUTION
@@ -105,7 +105,7 @@ def serve(
     from app.settings import settings_of
 
     parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
-    if config is None and weights is None and parts == Parts():
+    if config is None and weights is None and parts.thinker is None and parts.ears is None:
         config = starter_or_nano(terminal.say)
     spec = deployment(config, weights=weights, parts=parts)
     spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli import cli
 from app.commands import starter
 from app.commands.deployment import deployment
 from app.commands.starter import missing_of, starter_or_nano
@@ -83,3 +85,16 @@ def test_its_models_are_pinned_free_and_small_enough(packages: Callable[..., Non
 def test_its_thinker_is_a_chain_of_nano_and_the_language_model() -> None:
     [thinker] = [stage for stage in deployment("starter").stages if stage.name == "thinker"]
     assert [model.use for model in thinker.models] == ["nano.thinker", "llm.llamacpp"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_default"), [((), True), (("--voice", "slt"), True), (("--ears", "nano", "--voice", "slt"), False)]
+)
+def test_another_voice_alone_keeps_the_other_models_of_the_default(
+    flags: tuple[str, ...], is_default: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Callable[[str], None]] = []
+    monkeypatch.setattr(starter, "starter_or_nano", lambda say: asked.append(say) or "nano")  # type: ignore[func-returns-value]
+    result = CliRunner().invoke(cli, ["serve", *flags, "--print-config"])
+    assert result.exit_code == 0, result.output
+    assert bool(asked) is is_default
