@@ -5,15 +5,13 @@ The only request it sends is `/health`.
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +29,6 @@ from engine.ipc import spawn
 START_S = 120.0
 STOP_S = 15.0
 POLL_S = 0.02
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,9 @@ def _running(config: str, certificate: Path | None, log: IO[str], program: Seque
         command += ["--https", str(certificate)]
     address = f"{'s' if certificate else ''}://127.0.0.1:{port}"
     begun_s = time.monotonic()
-    process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL, text=True, preexec_fn=end_with_parent())
+    process = subprocess.Popen(
+        command, stderr=log, stdout=subprocess.DEVNULL, text=True, preexec_fn=spawn.end_with_parent(signal.SIGTERM)
+    )
     try:
         _wait_until_green(process, Probe(f"http{address}/health", certificate), begun_s, log)
         yield Subject(f"ws{address}", time.monotonic() - begun_s, process.pid)
@@ -171,14 +170,6 @@ def _wait_until_green(process: subprocess.Popen[str], probe: Probe, begun_s: flo
             return
         time.sleep(POLL_S)
     raise BenchError(f"the server was not ready after {START_S:g} s. Run `parley serve` to see why")
-
-
-def end_with_parent() -> Callable[[], object] | None:
-    """Return the ``preexec_fn`` of a process that ends with this one, also if this one is killed. Linux only."""
-    if sys.platform != "linux":
-        return None
-    set_option = ctypes.CDLL(None).prctl  # loaded before the fork
-    return lambda: set_option(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

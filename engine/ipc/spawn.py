@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Callable
 
 PYTHON = (sys.executable, "-P")
 """The interpreter. -P keeps the working directory off the import path: it may contain another ``engine`` package."""
@@ -17,6 +19,8 @@ def worker(python: str | None = None) -> tuple[str, ...]:
     return (python or sys.executable, "-P", *WORKER)
 
 
+_PR_SET_PDEATHSIG = 1
+
 DEFAULTS = {"OPENBLAS_NUM_THREADS": "1"}
 """Environment variables of workers, unless the user sets others.
 
@@ -28,3 +32,15 @@ that wait is four times as long as the product.
 def environment() -> dict[str, str]:
     """Return this process's environment, completed by DEFAULTS."""
     return DEFAULTS | os.environ
+
+
+def end_with_parent(number: signal.Signals) -> Callable[[], object] | None:
+    """Return a function for a new process: Linux then sends it this signal when its parent ends, even if the parent is
+    killed. None on other systems, which have no such function.
+    """
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    set_option = ctypes.CDLL(None).prctl  # loaded now, because the function may run between fork and exec
+    return lambda: set_option(_PR_SET_PDEATHSIG, number)

@@ -6,17 +6,15 @@ standard input.
 
 from __future__ import annotations
 
-import resource
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 from jinja2 import TemplateError
 
+from engine.ipc import process_limits
 from engine.worker.text.chat_template import Template
 
-_CPU_S = 3
-"""Published templates take less than 0.1 s, and as much to compile."""
+_CPU_S = 2
+"""CPU time of the trial. Published templates take less than 0.1 s, and as much to compile."""
 _MEMORY_BYTES = 256 << 20
 """Address space that the template may add."""
 _LONGEST_PROMPT = 200_000
@@ -43,7 +41,8 @@ _CONVERSATIONS = [
 def main() -> int:
     """Return 1 if the template takes too much. At a limit, the system ends this process."""
     text = sys.stdin.buffer.read().decode()
-    _limit()
+    process_limits.limit_memory(_MEMORY_BYTES)
+    process_limits.limit_cpu(_CPU_S)
     try:
         template = Template(text, {"bos_token": "<s>", "eos_token": "</s>"})
         longest = max(_length(template, number) for number in range(len(_CONVERSATIONS)))
@@ -62,16 +61,6 @@ def _length(template: Template, number: int) -> int:
         if isinstance(error.__cause__, MemoryError | OverflowError | RecursionError):
             raise error.__cause__ from None
         return 0
-
-
-def _limit() -> None:
-    """Limit memory and CPU time. macOS ignores the limit of memory."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
-    with suppress(OSError, ValueError):
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        most = pages * resource.getpagesize() + _MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import psutil
 import pytest
 
 PARENT = """
-import subprocess, sys, time
-from app.bench.subject import end_with_parent
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], preexec_fn=end_with_parent())
+import signal, subprocess, sys, time
+from engine.ipc.spawn import end_with_parent
+sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+child = subprocess.Popen(sleeping, preexec_fn=end_with_parent(signal.SIGTERM))
 print(child.pid, flush=True)
 time.sleep(60)
 """
