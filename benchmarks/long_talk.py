@@ -1,4 +1,4 @@
-"""Measure a long talk with a real language model: what it still knows, and what its summaries cost.
+"""Measure a long talk with a real language model: the facts that it remembers, and the cost of its summaries.
 
     python -m benchmarks.long_talk WEIGHTS.gguf [--turns 200] [--context 4096] [--summarize-at 0.75]
 

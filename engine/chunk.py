@@ -250,11 +250,11 @@ def _dtype(annotation: Any) -> np.dtype[Any] | None:
     return None if scalar is Any else np.dtype(scalar)
 
 
-_ARRAYS: dict[type[msgspec.Struct], tuple[str, str, tuple[str, ...]]] = {
-    Audio: ("wave", "float32", ("samples",)),
-    Codes: ("frames", "int16", ("frames", "codebooks")),
-    Speech: ("pcm", "int16", ("samples",)),
-    VideoFrame: ("pixels", "uint8", ("height", "width", "channels")),
+_ARRAYS: dict[type[msgspec.Struct], tuple[str, np.dtype[Any] | None, tuple[str, ...]]] = {
+    Audio: ("wave", _dtype(Wave), ("samples",)),
+    Codes: ("frames", _dtype(Codebooks), ("frames", "codebooks")),
+    Speech: ("pcm", _dtype(Pcm), ("samples",)),
+    VideoFrame: ("pixels", _dtype(Pixels), ("height", "width", "channels")),
 }
 """The array of each chunk type that has one: its field, its dtype, and its axes."""
 

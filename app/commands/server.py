@@ -62,8 +62,8 @@ class Address:
 class RemoteServer:
     """A server with an engine's interface: ``async with RemoteServer(address) as server:``.
 
-    A server that still loads its models is awaited, for at most ``start_s`` seconds. An answer is given up if the
-    server sends nothing for ``silent_s`` seconds.
+    It waits at most ``start_s`` seconds for a server that still loads its models. A request fails if the server sends
+    nothing for ``silent_s`` seconds.
     """
 
     def __init__(self, address: Address, silent_s: float = SILENT_S, start_s: float = START_S) -> None:
@@ -212,9 +212,11 @@ def refusal(status: int, body: bytes, address: Address) -> EngineError:
     """Return the server's own message. A 404 means that it is not a Parley server."""
     try:
         error = orjson.loads(body)["error"]
-        code, message = error.get("code"), str(error["message"])
+        message = str(error["message"])
+        code = error.get("code")
     except (ValueError, LookupError, TypeError, AttributeError):
-        code, message = None, ""
+        message = ""
+        code = None
     if not message or status == 404:
         return _stranger(address.url, f" (HTTP status {status})")
     if status == 401:

@@ -24,7 +24,8 @@ def held_size(value: Any) -> int:
     The decoder shares short keys among objects, so each key object is counted once. More than ``MOST_WALKED`` values
     count as the most that their text can take.
     """
-    total, walked, keys = 0, 0, dict[int, str]()
+    total = walked = 0
+    keys = dict[int, str]()
     level = [value]
     while level:
         walked += len(level)

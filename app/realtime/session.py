@@ -293,9 +293,9 @@ class Session:
                 self._input.voice.playing(packet.samples)
             case output_events.PlaybackStopped():
                 self._input.voice.playback_stopped()
-            case output_events.PlaybackPaused():
+            case output_events.PlayerPaused():
                 self._input.voice.playback_paused()
-            case output_events.PlaybackResumed():
+            case output_events.PlayerResumed():
                 self._input.voice.playback_resumed()
             case output_events.ResponseStarted():
                 self._input.voice.response_started()

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-QUIET_S, QUIET_STEP_S, LONGEST_QUIET_S = 0.3, 0.1, 10.0
-"""Silence is added after the first value, in steps of the second, up to the third.
-
-A network delay of 200 ms is not silence. No turn detection waits for a longer pause than the third value.
-"""
+QUIET_S = 0.3
+"""Seconds without audio after which silence is added. A network delay of 200 ms is not silence."""
+QUIET_STEP_S = 0.1
+"""Seconds of silence that are added at a time."""
+LONGEST_QUIET_S = 10.0
+"""Maximum seconds of silence in a row. No turn detection waits for a longer pause."""
 
 SHORTEST_PAUSE_S = 0.020
 """Duration of a packet: a shorter pause between consecutive packets is none."""

@@ -27,7 +27,8 @@ class StallDeadline:
 
     def progress(self) -> None:
         """Move the deadline. To save time, not every call does so."""
-        deadline_s, due_s = asyncio.get_running_loop().time() + self._limit_s, self._timeout.when()
+        deadline_s = asyncio.get_running_loop().time() + self._limit_s
+        due_s = self._timeout.when()
         late = due_s is not None and due_s < deadline_s - MOVED * self._limit_s
         if late and not self._timeout.expired() and not self._fixed():
             self._timeout.reschedule(deadline_s)

@@ -91,7 +91,8 @@ def _is_usable(written: str, older: Sequence[Item], facts: Sequence[_Fact], char
         return False
     if len(written) > _MOST_COMPRESSION * len(zlib.compress(written.encode("utf-8", "surrogatepass"))):
         return False
-    terms, words = _terms(written), _words(written)
+    terms = _terms(written)
+    words = _words(written)
     wanted = _selected(facts, chars)
     covered = sum(_is_covered(fact, words) for fact in wanted)
     return len(terms & _words(said)) >= _KNOWN * len(terms) and covered >= _COVERED * len(wanted)
@@ -104,7 +105,7 @@ def _is_covered(fact: str, words: frozenset[str]) -> bool:
 
 
 def _facts(items: Sequence[Item]) -> list[_Fact]:
-    """Return the sentences of the user that state a fact, and what tools returned; of equal ones the last."""
+    """Return the user's sentences that state a fact, and the results of tools. Of equal sentences, the last is kept."""
     found: dict[str, _Fact] = {}
     for item in _searched(items):
         for fact in _facts_of(item):
@@ -115,7 +116,7 @@ def _facts(items: Sequence[Item]) -> list[_Fact]:
 
 
 def _searched(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the newest items of which the texts are searched."""
+    """Return the newest items, as far as their texts have at most _MOST_CHARS characters."""
     left = _MOST_CHARS
     for at in range(len(items) - 1, -1, -1):
         left -= min(_ITEM_CHARS, sum(map(len, _texts(items[at]))))
@@ -137,7 +138,7 @@ def _facts_of(item: Item) -> list[_Fact]:
 
 
 def _cues(sentence: str) -> int:
-    """Count the signs of a fact in a sentence; 0 for questions, and for what is too short or too long."""
+    """Count the signs of a fact in a sentence; 0 for a question, or a sentence that is too short or too long."""
     words = _WORD.findall(sentence)
     is_short = len(sentence) < _LEAST_CHARS or (len(words) < 3 and sentence.isascii())
     if is_short or len(sentence) > _SENTENCE_CHARS or sentence[-1] in "?？؟":

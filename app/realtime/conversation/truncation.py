@@ -149,7 +149,8 @@ class Truncation:
     def _cut(self, turns: list[tuple[Item, ...]], room: float) -> int:
         """Return the index of the first turn of the newest ones that fit; the last one always does."""
         costs = [self._tokens(turn) for turn in turns]
-        first, held = len(turns) - 1, costs[-1]
+        first = len(turns) - 1
+        held = costs[-1]
         while first and held + costs[first - 1] <= room:
             first -= 1
             held += costs[first]

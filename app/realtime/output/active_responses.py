@@ -169,7 +169,7 @@ class ActiveResponses:
         if task.client_pauses:
             self._paused = True
             self._emit(server_events.OutputAudioPausedEvent())
-            self._notify(output_events.PlaybackPaused())
+            self._notify(output_events.PlayerPaused())
         return True
 
     def resume(self) -> None:
@@ -178,7 +178,7 @@ class ActiveResponses:
             self.current.resume()
         if self._paused:
             self._emit(server_events.OutputAudioResumedEvent())
-            self._notify(output_events.PlaybackResumed())
+            self._notify(output_events.PlayerResumed())
             self._paused = False
 
     def set_present(self, present: bool) -> None:

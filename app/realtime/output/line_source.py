@@ -60,7 +60,8 @@ class LineSource:
                 text = f"{' ' if characters else ''}{line}"
                 yield Text(text, characters)
                 characters += len(text)
-                begun, before = samples, characters - len(line)
+                begun = samples
+                before = characters - len(line)
                 async for audio in self._spoken(replace(request, say=line)):
                     yield Audio(audio.wave, tuple((begun + at, before + end) for at, end in audio.marks))
                     samples += len(audio.wave)

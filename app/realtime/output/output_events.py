@@ -32,12 +32,12 @@ class PlaybackStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaybackPaused:
+class PlayerPaused:
     """The client pauses its playback: the listener hears the samples not yet played later."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlaybackResumed:
+class PlayerResumed:
     """The client's playback goes on."""
 
 
@@ -60,8 +60,8 @@ OutputEvent = (
     | ResponseEnded
     | PacketSent
     | PlaybackStopped
-    | PlaybackPaused
-    | PlaybackResumed
+    | PlayerPaused
+    | PlayerResumed
     | SpeculationSettled
     | FirstSoundTook
 )

@@ -20,7 +20,7 @@ LineKind = Literal["preamble", "progress", "sound"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WaitLine:
     """What the user hears next while tools run. ``number`` counts the progress lines of this wait."""
 
     kind: LineKind
@@ -102,7 +102,7 @@ class PendingCalls:
             call.audible = False
 
     def user_speaks(self, speaks: bool) -> None:
-        """Set whether the user speaks now. Nothing is said meanwhile."""
+        """Set whether the user speaks now. Meanwhile, no line begins."""
         if self._user_speaks and not speaks:
             self._quiet_s = self._now()
         self._user_speaks = speaks
@@ -119,7 +119,7 @@ class PendingCalls:
 
     @property
     def busy(self) -> bool:
-        """Whether something may have to be said."""
+        """Whether a line or an answer may be due."""
         return bool(self._unspoken) or self.audible
 
     @property
@@ -140,7 +140,7 @@ class PendingCalls:
         """
         return bool(self._unspoken) and not self._user_speaks and self._unasked < MOST_CALLS
 
-    def due(self, sound_ends_s: float) -> tuple[float, Line] | None:
+    def due(self, sound_ends_s: float) -> tuple[float, WaitLine] | None:
         """Return the next line and its time; None while the user speaks, or without a call that has lines.
 
         ``sound_ends_s`` is when the listener has heard all audio sent so far.
@@ -148,11 +148,12 @@ class PendingCalls:
         call = self._leading
         if call is None or self._user_speaks:
             return None
-        options, quiet_s = call.options, max(sound_ends_s, call.begun_s, self._quiet_s)
+        options = call.options
+        quiet_s = max(sound_ends_s, call.begun_s, self._quiet_s)
         if self._spoken_s is None and sound_ends_s > call.begun_s:
             self._spoken_s = sound_ends_s  # the model itself spoke after the call began
         if self._spoken_s is None and options.preamble != "":
-            return quiet_s + options.preamble_s, Line("preamble", options)
+            return quiet_s + options.preamble_s, WaitLine("preamble", options)
         spoken_s = call.begun_s if self._spoken_s is None else self._spoken_s
         line_s = max(quiet_s, spoken_s + options.progress_s) if options.progress_s else math.inf
         sound_s = quiet_s + options.sound_s if options.sound_s else math.inf
@@ -160,9 +161,9 @@ class PendingCalls:
             line_s = sound_s  # the line replaces the sound that would end this silence
         at_s = min(line_s, sound_s)
         kind = "progress" if line_s <= sound_s else "sound"
-        return None if at_s == math.inf else (at_s, Line(kind, options, self._progress))
+        return None if at_s == math.inf else (at_s, WaitLine(kind, options, self._progress))
 
-    def said(self, line: Line) -> None:
+    def said(self, line: WaitLine) -> None:
         """Record that a line begins now."""
         if line.kind != "sound":
             self._spoken_s = self._now()

@@ -87,7 +87,8 @@ class ResponseFactory:
     @property
     def language(self) -> str:
         """The language in which to speak lines: the session's first hint, else the voice's, as BCP 47."""
-        model, voice = self._context.engine.model, self._context.voice(self.default_options.voice)
+        model = self._context.engine.model
+        voice = self._context.voice(self.default_options.voice)
         spoken = (one.language for one in model.voices if one.id == voice)
         return next(filter(None, (*speech_hints(self.options).languages, *spoken, *model.languages)), "en")
 

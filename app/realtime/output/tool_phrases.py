@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from app.realtime.output.pending_calls import Line
+from app.realtime.output.pending_calls import WaitLine
 
 
-def text_of(line: Line, language: str) -> str:
+def text_of(line: WaitLine, language: str) -> str:
     """Return the words of a line in a language (BCP 47); "" for a sound, and for a language without phrases."""
     phrases = _phrases().get(language.partition("-")[0].lower(), {})
     match line.kind:

@@ -146,7 +146,7 @@ Pause = Annotated[float, Meta(ge=0, le=600)]
 
 
 class ToolOptions(Struct, frozen=True):
-    """What the user hears while a tool runs, and what happens to its result."""
+    """The lines that the user hears while a tool runs, and the use of its result."""
 
     speech: bool | None = None
     """Whether the user hears the lines and the sound below. None: only for tools that the server runs."""

@@ -90,7 +90,9 @@ class ConversationSlots:
                 self._freed.notify_all()
 
     def _best(self, owner: str | None, conversation: tuple[bytes, ...]) -> Slot:
-        """Return the slot with the longest common beginning, if that is most of what it holds, else the oldest one."""
+        """Return the slot that shares the longest beginning, if that is half of its conversation or more; otherwise the
+        slot that was idle longest.
+        """
         ending = [slot for slot, left in self._busy.items() if left()]
         usable = [slot for slot in (*self._idle, *ending) if slot.owner in (owner, EVERYBODY) and slot.conversation]
         common = [(shared(slot.conversation, conversation), slot) for slot in usable]

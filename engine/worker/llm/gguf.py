@@ -107,7 +107,7 @@ class Header:
 
     def logits_bytes(self, tokens: int) -> int:
         """Return the bytes of the logits of a step with that number of tokens: a float32 for each word of the model's
-        vocabulary. They are the largest part of what llama.cpp needs to compute. 0 if the file does not say.
+        vocabulary. They are the largest buffer that llama.cpp computes with. 0 if the file has no vocabulary size.
         """
         return tokens * self._of("vocab_size", 0) * 4
 

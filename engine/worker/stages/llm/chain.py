@@ -1,8 +1,8 @@
 """A chain of models that are tried in turn: the first one that answers a request gives the answer.
 
 A model passes a request on by declining it, or by failing, before its first chunk. After that the answer is that
-model's, and its errors end the answer. Each model gets the same conversation and the same input. A model that failed
-is asked last for some seconds.
+model's, and its errors end the answer. Each model gets the same conversation and the same input. After a failure, a
+model comes last for some seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ChainOptions:
     """Stage `options` of `llm.chain`."""
 
     skip_s: float = 30.0
-    """Seconds for which a model that failed is asked only after all others. Then one request tries it again. 0: every
+    """Seconds for which a model comes after all others once it has failed. Then one request tries it again. 0: every
     request tries it."""
 
 

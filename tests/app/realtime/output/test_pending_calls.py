@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.mcp import MOST_CALLS
-from app.realtime.output.pending_calls import Line, PendingCalls
+from app.realtime.output.pending_calls import PendingCalls, WaitLine
 from app.realtime.output.tool_phrases import text_of
 from app.realtime.protocol import ToolOptions
 
@@ -24,7 +24,7 @@ class Wait:
         self.now_s = 100.0
         self.sound_ends_s = -math.inf
         self.calls = PendingCalls(lambda: self.now_s, lambda: None)
-        self.heard: list[tuple[float, Line]] = []
+        self.heard: list[tuple[float, WaitLine]] = []
         self.longest_silence_s = 0.0
 
     def began(self, id: str = "a", hosted: bool = True, introduced: bool = False, **options: Any) -> None:
@@ -179,10 +179,10 @@ def test_a_model_that_only_calls_tools_is_not_answered_for_ever() -> None:
     ],
 )
 def test_a_line_has_the_words_of_its_tool_or_its_language(options: dict[str, Any], language: str, text: str) -> None:
-    assert text_of(Line("preamble", ToolOptions(**options)), language) == text
+    assert text_of(WaitLine("preamble", ToolOptions(**options)), language) == text
 
 
 def test_progress_lines_take_turns() -> None:
     options = ToolOptions(progress=["one", "two"])
-    assert [text_of(Line("progress", options, n), "en") for n in range(3)] == ["one", "two", "one"]
-    assert text_of(Line("sound", options), "en") == ""
+    assert [text_of(WaitLine("progress", options, n), "en") for n in range(3)] == ["one", "two", "one"]
+    assert text_of(WaitLine("sound", options), "en") == ""
