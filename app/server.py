@@ -63,7 +63,7 @@ from app.transports.telephone.sip import answering
 from app.transports.telephone.telephones import Telephones
 from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import WebRtcCalls
-from engine import ConfigError, Engine, EngineSpec, ModelInfo
+from engine import ConfigError, Engine, EngineSpec, ModelInfo, describe
 from engine.aio import event_loop
 from engine.deployment.installation import DISTRIBUTION
 from engine.errors import without_places
@@ -114,6 +114,8 @@ def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Ext
     """
     file_descriptors.raise_limit()
     with closing(configure_logging()):
+        if spec.on_one_machine:
+            describe(spec)  # reports a wrong stage before anything listens
         _serve(Service(spec), on_ready, extend)
 
 
