@@ -13,7 +13,7 @@ from app.realtime.output.request_builder import RequestBuilder, last_untranscrib
 from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
-from app.realtime.ports import EnginePort, PlayoutProfile
+from app.realtime.ports import AnswerSource, PlayoutProfile
 from app.realtime.protocol import Item, ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
@@ -75,7 +75,7 @@ class ResponseFactory:
         task.head_chars = head_chars(options, hosted)
         return task
 
-    def lines(self, source: EnginePort) -> ResponseTask:
+    def lines(self, source: AnswerSource) -> ResponseTask:
         """Make a response that is spoken while tools run. The conversation does not store it."""
         options = replace(self.default_options, metadata=LINES, tools=[])
         response = ResponseEmitter(options, None, self._context.engine.model, self._emit, self.profile)
