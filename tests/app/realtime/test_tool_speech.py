@@ -10,6 +10,7 @@ import pytest
 
 from app.mcp import CallResult, HostedTool, ToolServerError, ToolServers
 from app.mcp.entry import ToolServerEntry
+from app.realtime.protocol import ToolOptions
 from engine import Overloaded
 from engine.core import ToolResultPart
 from tests.app.realtime.test_session import Talk, talking
@@ -140,6 +141,45 @@ async def test_speech_stops_the_line_and_the_late_result_is_part_of_the_next_ans
         assert results(talk)[-1] == ["found"]
         assert servers.cancelled == 0
     assert len(begun(talk)) == 2, "the result is not spoken of again"
+
+
+@pytest.mark.parametrize("on_interrupt", ["continue", "cancel"])
+@pytest.mark.parametrize("calls", [1, 8])
+async def test_speech_stops_the_line_in_the_loop_turn_that_reports_it(
+    on_interrupt: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tool, engine or timer runs in between, so none of them can delay an interruption."""
+    loop = asyncio.get_running_loop()
+    turn_of: dict[str, int] = {}
+    turn = 0
+    tell = Talk._tell
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    def noted(talk: Talk, notice: Any) -> None:
+        tell(talk, notice)
+        turn_of[talk.events[-1]["type"]] = turn
+
+    monkeypatch.setattr(Talk, "_tell", noted)
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk, **AT_ONCE, on_interrupt=on_interrupt)
+        await talk.typed("only call")
+        for n in range(calls - 1):
+            talk.session._responses.calls.began(f"other {n}", ToolOptions(), hosted=True)
+        talk.now_s += 10
+        turn_of.clear()
+        loop.call_soon(count)
+        await talk.hear(tone(0.3))
+        assert [one["status"] for one in lines(talk)] == ["cancelled"]
+        assert turn_of["response.done"] == turn_of["input_audio_buffer.speech_started"] > 0
+        spoken = len(talk.of("response.output_audio.delta"))
+        await talk.hear(tone(0.3))
+        assert len(talk.of("response.output_audio.delta")) == spoken
+        assert len(servers.open) == 1
 
 
 async def test_a_new_turn_cancels_a_tool_that_wants_it() -> None:
