@@ -232,6 +232,29 @@ async def test_an_engine_that_cannot_speak_the_line_leaves_a_soft_sound() -> Non
     assert deltas
 
 
+async def test_a_result_of_ten_megabytes_is_one_error_and_a_shorter_one_is_answered() -> None:
+    async with talking() as talk:
+        await talk.say("session.update", session={"tools": [{**LOOK, "parley": {**AT_ONCE, "answer": True}}]})
+        await talk.typed("only call")
+        await result(talk, "x" * (10 << 20))
+        assert [one["error"]["code"] for one in talk.of("error")] == ["context_length_exceeded"]
+        assert len(begun(talk)) == 1
+        await result(talk, "too long to read")
+        await talk.quiet_down()
+        assert results(talk)[-1] == ["too long to read"]
+        assert talk.statuses()[-1] == "completed"
+
+
+async def test_a_call_that_runs_when_its_session_ends_is_cancelled() -> None:
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk)
+        await talk.typed("only call")
+        assert len(servers.open) == 1
+    assert servers.cancelled == 1
+    assert not servers.open
+
+
 @pytest.mark.parametrize(
     "parley", [{"preamble_s": -1}, {"on_interrupt": "perhaps"}, {"progress": ["x"] * 9}, {"preamble": "x" * 201}]
 )
