@@ -18,6 +18,7 @@ from app.realtime.protocol import Item, ResponseOptions, ServerEvent, SessionOpt
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
 from engine import ToolDefinition, Usage
+from engine.core import SpeechHints
 
 LINES = {"purpose": "tool_wait"}
 """The metadata of lines that are spoken while tools run."""
@@ -65,8 +66,9 @@ class ResponseFactory:
         response = ResponseEmitter(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
         hosted = tuple(tool.tool for tool in hosting.functions.values())
         items = self._requests.fit(spec, self.options, hosted)
-        request = self._requests.build(response.id, spec, items, hosted, speech_hints(self.options))
         input_item_id = last_untranscribed(spec.items) if utterance is None else utterance.item_id
+        hints = self._hints(has_speech=input_item_id is not None)
+        request = self._requests.build(response.id, spec, items, hosted, hints)
         version = self.prompt_version(utterance)
         task = ResponseTask(response, request, utterance, input_item_id, version, self._context.now)
         task.whole_conversation = spec.whole_conversation
@@ -79,18 +81,29 @@ class ResponseFactory:
         """Make a response that is spoken while tools run. The conversation does not store it."""
         options = replace(self.default_options, metadata=LINES, tools=[])
         response = ResponseEmitter(options, None, self._context.engine.model, self._emit, self.profile)
-        request = self._requests.lines(response.id, options)
+        request = self._requests.lines(response.id, options, self.language)
         task = ResponseTask(response, request, None, None, self.prompt_version(None), self._context.now)
         task.source = source
         return task
 
     @property
     def language(self) -> str:
-        """The language in which to speak lines: the session's first hint, else the voice's, as BCP 47."""
+        """The language in which to speak lines, as BCP 47: the user's, or else the voice's."""
         model = self._context.engine.model
         voice = self._context.voice(self.default_options.voice)
         spoken = (one.language for one in model.voices if one.id == voice)
-        return next(filter(None, (*speech_hints(self.options).languages, *spoken, *model.languages)), "en")
+        return next(filter(None, (*self._hints(has_speech=False).languages, *spoken, *model.languages)), "en")
+
+    def _hints(self, has_speech: bool) -> SpeechHints:
+        """Return the hints for a request.
+
+        Speech gets the session's hints, so that the user may change the language. A request without speech is in the
+        language of the last turn, unless the session sets exactly one.
+        """
+        hints = speech_hints(self.options)
+        if has_speech or len(hints.languages) == 1 or not self._conversation.language:
+            return hints
+        return replace(hints, languages=(self._conversation.language, *hints.languages))
 
     def shorten(self, task: ResponseTask) -> bool:
         """Leave the older half of the history out of a task's request. Returns False if nothing can be left out."""
