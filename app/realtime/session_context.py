@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from app.facts import MemoryAccess
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
@@ -51,6 +52,8 @@ class SessionContext:
     """The thread in which end-of-turn models listen."""
     tool_servers: ToolServers = field(default_factory=ToolServers)
     """The MCP servers that the operator configured."""
+    memory: MemoryAccess | None = None
+    """The facts of the session's key; None on a server without memory."""
 
     @property
     def camera(self) -> CameraFeed:

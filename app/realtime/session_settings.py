@@ -53,6 +53,8 @@ def session_view(
         "understands_speech": model.understands_speech,
         "notes": list(model.notes),
     }
+    if context.memory is not None:
+        loaded["memory_available"] = True
     if resume_token is not None:
         loaded["resume_token"] = resume_token
     shown = without_ignored_hints(options, model)
