@@ -69,7 +69,7 @@ class SessionMemory:
         self.text = ""
         """The facts as a part of the instructions; "" if there are none."""
         self._access = access
-        self._most_chars = min(MOST_CHARS, int(model.context * CONTEXT_SHARE / (model.cost.character or 1)))
+        self._most_chars = min(MOST_CHARS, int(model.context * CONTEXT_SHARE / (model.cost.instruction or 1)))
         self._has_tools = "tools" in model.abilities
         self._user: str | None = None
         self._facts = dict[str, Fact]()
@@ -138,16 +138,17 @@ class SessionMemory:
         return "Deleted." if count else "There is no fact of this name."
 
     def _write(self) -> None:
-        """Write the newest facts that have room, the oldest first."""
-        lines: list[str] = []
+        """Write the newest facts that have room, the oldest first, and drop the others."""
+        lines = dict[str, str]()
         room = self._most_chars
         for fact in reversed(self._facts.values()):
             line = f"- {fact.name}: {fact.value}"
             room -= len(line) + 1
             if room < 0:
                 break
-            lines.append(line)
-        self.text = "\n".join((_HEADING, *reversed(lines))) if lines else ""
+            lines[fact.name] = line
+        self._facts = {name: fact for name, fact in self._facts.items() if name in lines}
+        self.text = "\n".join((_HEADING, *reversed(lines.values()))) if lines else ""
 
     def _tool(self, name: str, description: str, properties: dict[str, Any]) -> HostedTool:
         schema = {"type": "object", "properties": properties, "required": list(properties)}

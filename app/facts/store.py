@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,8 +26,8 @@ T = TypeVar("T")
 MOST_NAME = 64
 MOST_VALUE = 500
 """Maximum characters of a fact's name and value."""
-MOST_WAITING = 32
-"""Maximum number of operations that wait for the file: 8 s if another process has locked it."""
+MOST_WAITING = 64
+"""Maximum number of operations of one key that wait for the file: 16 s if another process has locked it."""
 
 _PRIMARY_CODE = 0xFF
 """The bits of SQLite's error codes without the details."""
@@ -57,7 +58,7 @@ class FactStore:
         self._settings = settings
         self._now = now
         self._thread = ThreadPoolExecutor(1, "memory")
-        self._waiting = 0
+        self._waiting = Counter[str]()
         self._is_clean = True
         try:
             file.prepare(self._path)
@@ -72,12 +73,12 @@ class FactStore:
             with file.transaction(self._path) as db:
                 return file.select(db, owner, user)
 
-        return await self._in_thread(read)
+        return await self._in_thread(owner, read)
 
     async def put(self, owner: str, user: str, name: str, value: str) -> Fact:
         """Store a fact, or replace the fact of this name. Raises Refusal, MemoryUnavailable."""
         fact = Fact(user, _line(name, "name", MOST_NAME), _line(value, "value", MOST_VALUE), int(self._now()))
-        if await self._in_thread(lambda: self._put(owner, fact)):
+        if await self._in_thread(owner, lambda: self._put(owner, fact)):
             for watcher in list(self.watchers):
                 watcher.replaced(owner, fact)
         audit("memory.stored")
@@ -89,7 +90,7 @@ class FactStore:
         Nothing of them is left in the file afterwards. Raises MemoryUnavailable.
         """
         name = None if name is None else " ".join(name.split())
-        count = await self._in_thread(lambda: self._delete(owner, user, name))
+        count = await self._in_thread(owner, lambda: self._delete(owner, user, name))
         for watcher in list(self.watchers):
             watcher.deleted(owner, user, name)
         audit("memory.deleted", count=count)
@@ -126,18 +127,18 @@ class FactStore:
             file.clean(self._path)
             self._is_clean = True
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in the store's thread. Raises MemoryUnavailable."""
-        if self._waiting >= MOST_WAITING:
+    async def _in_thread(self, owner: str, work: Callable[[], T]) -> T:
+        """Run ``work`` for a key in the store's thread. Raises MemoryUnavailable."""
+        if self._waiting[owner] >= MOST_WAITING:
             raise MemoryUnavailable("too many requests wait for its file")
-        self._waiting += 1
+        self._waiting[owner] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (sqlite3.Error, OSError, ForeignFileError) as error:
             log("memory.failed", error=str(error))
             raise MemoryUnavailable(_reason(error)) from None
         finally:
-            self._waiting -= 1
+            self._waiting[owner] -= 1
 
 
 def _line(text: str, what: str, most: int) -> str:

@@ -66,7 +66,7 @@ async def test_replaced_and_deleted_facts_change_in_all_sessions_of_the_user(sto
 async def test_the_newest_facts_have_room(store: FactStore) -> None:
     for name in "abcd":
         await store.put("ann", "", name, "x" * 100)
-    small = memory_of(store, ModelInfo(name="small", context=1000, cost=TokenCost(character=0.5)))
+    small = memory_of(store, ModelInfo(name="small", context=1000, cost=TokenCost(instruction=0.5)))
     await small.use("")
     assert [line[:4] for line in lines(small)] == ["- c:", "- d:"]
     assert small.tools == ()

@@ -155,10 +155,13 @@ async def test_a_locked_file_is_an_error_until_it_is_free(store: FactStore, path
     assert await names(store, "ann") == ["pet"]
 
 
-async def test_few_requests_wait_for_the_file(store: FactStore) -> None:
-    store._waiting = MOST_WAITING  # pyright: ignore[reportPrivateUsage]
+async def test_the_requests_of_one_key_that_wait_are_limited(store: FactStore) -> None:
+    waiting = [asyncio.ensure_future(store.facts("ann")) for _ in range(MOST_WAITING)]
+    await asyncio.sleep(0)
     with pytest.raises(MemoryUnavailable, match="too many"):
         await store.facts("ann")
+    assert await store.facts("ben") == ()
+    assert await asyncio.gather(*waiting) == [()] * MOST_WAITING
 
 
 def damaged(path: Path) -> None:
