@@ -243,6 +243,7 @@ class Service:
             self.end_of_turn.model(engine.model),
             settings.camera_every_s,
             settings.summarize_at,
+            settings.instructions,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,

@@ -254,6 +254,9 @@ class Settings:
     strict_names: bool = False
     """Whether HTTP refuses names of models and voices that are not loaded. Otherwise the loaded ones serve every
     name."""
+    instructions: str = ""
+    """Instructions of Realtime sessions and telephone calls, shown in ``session.created``, until their client sets
+    others. Language models also append the ``instructions_suffix`` of their stage."""
     camera_every_s: float = 0.5
     """Minimum seconds between two frames of a user's camera. A model may want fewer (nano: one per second)."""
     summarize_at: float = 0.75

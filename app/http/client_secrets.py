@@ -77,7 +77,7 @@ def client_secrets(service: Service) -> APIRouter:
 
 def _issue(service: Service, body: SecretRequest, maker: Principal) -> ClientSecret:
     context, lifetime_s = service.context(), body.expires_after.seconds
-    options = opening_options(context.engine.model, body.session)
+    options = opening_options(context, body.session)
     if options.parley.memory is not None and context.memory is None:
         raise no_memory()
     secret = service.issue_secret(body.session, lifetime_s, maker)

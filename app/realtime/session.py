@@ -69,9 +69,9 @@ class Session:
         self._context = context
         self._emit = emit
         self._profile = profile
-        limits, model = context.limits, context.engine.model
+        limits = context.limits
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6), context.room)
-        self._options = opening_options(model, start or {}, asked_model)
+        self._options = opening_options(context, start or {}, asked_model)
         self._settings_size = 0
         self._hold_settings(self._options)
         self._expires_at_s = int(context.wall() + limits.session_s)

@@ -39,6 +39,8 @@ class SessionContext:
     camera_every_s: float = 0.5
     summarize_at: float = 0.75
     """See ``Settings.summarize_at``."""
+    instructions: str = ""
+    """See ``Settings.instructions``."""
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's share of the event loop's time."""
     room: MemoryReservation = field(default_factory=MemoryReservation)
