@@ -97,6 +97,8 @@ class ResponseTask:
         """Whether the prompt is the unchanged conversation, which also stores the response."""
         self.history: tuple[Item, ...] = ()
         """The items in the prompt."""
+        self.instructions = ""
+        """The instructions in the prompt, with the facts of earlier sessions."""
         self.head_chars = 0
         """Characters of the instructions and tools."""
         self.size = 0
