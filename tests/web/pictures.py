@@ -84,10 +84,10 @@ async def idle_states(page: Page, url: str) -> States:
     await page.open(url)
     await page.until("document.querySelectorAll('#examples button').length > 1")
     yield "idle"
-    for name, sheet in (("model", "model"), ("help", "help"), ("menu", "menu")):
-        await page.value(f"document.getElementById('{sheet}').showPopover()")
-        yield f"{name}_menu"
-        await page.value(f"document.getElementById('{sheet}').hidePopover()")
+    for name in ("model", "help", "menu"):
+        await page.value(f"document.getElementById('{name}').showPopover()")
+        yield f"{name}_open"
+        await page.value(f"document.getElementById('{name}').hidePopover()")
     await page.do("click", "#open-settings")
     yield "settings"
     await page.do("click", "#tab-connection")
@@ -104,6 +104,7 @@ async def conversation_states(page: Page, url: str) -> States:
     await page.open(url)
     await page.ask("What could we do on Sunday?")
     await page.shows("#captions .answer", "Clear")
+    await page.state("ready")
     await page.ask("Set a timer for ten minutes, please.")
     await page.shows("#captions .answer:last-child", "The tool says")
     await page.state("ready")

@@ -57,7 +57,7 @@ async def test_a_tool_of_the_server_is_a_card_that_shows_the_line_spoken_meanwhi
         await page.shows("#captions .tool .result", "High at noon.")
         assert not await page.value("document.querySelector('#captions .tool .said').checkVisibility()")
         await page.ask("say: high at noon")
-        await page.shows("#captions > :last-child", "high at noon")
+        await page.shows("#captions .answer:last-child", "high at noon")
         assert await page.value(ANSWERS) == 2
         assert await page.value("document.querySelectorAll('#calls .tool').length") == 1
 

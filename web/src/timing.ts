@@ -21,7 +21,7 @@ const AFTER: Record<After, string> = {
   ended: "after your turn ended",
 };
 const SILENCE = "Silence that ended the turn";
-const REST = "Network and loudspeaker";
+const REST = "Network and playback";
 const SHOWN = 20; // turns
 
 /** A stretch of time on the way to the first sound; 0 is the end of what the user said. */
