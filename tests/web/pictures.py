@@ -20,6 +20,7 @@ from tests.app.rig import LoudnessVad, keys_file, running, script_spec
 from tests.web import browser as browser_module
 from tests.web.browser import Chromium, Page, browsing
 from tests.web.test_states import IN_LINE, STALL, show
+from tests.web.test_trouble import relay
 
 SIZES = {"desktop": (1440, 900), "phone": (390, 844), "low": (844, 390)}
 THEMES = ("light", "dark")
@@ -57,14 +58,6 @@ SLOWLY = "window.requestAnimationFrame = (draw) => setTimeout(() => draw(perform
 """Ten frames a second suffice, so that a busy machine spends its time on the pictures."""
 
 DENIED = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('no', 'NotAllowedError'); }"
-
-AWAY = """{
-  const Socket = window.WebSocket;
-  window.WebSocket = class extends Socket { constructor() { super("ws://127.0.0.1:9"); } };
-  window.fetch = () => Promise.reject(new TypeError("away"));
-  window.newest.close();
-}"""
-"""The server is gone."""
 
 URL = "http://192.168.1.20:8000/"
 CODE = qr_code(URL)
@@ -159,13 +152,17 @@ async def trouble_states(page: Page, url: str) -> States:
     await page.state("waiting")
     yield "waiting"
     await page.do("click", "#end")
-    await page.value("void (window.stall = false)")
-    await page.ask("What is on my desk?")
-    await page.state("ready")
-    await page.value(AWAY)
-    await page.state("lost")
+
+
+async def lost_states(page: Page, url: str) -> States:
+    """A server that goes away."""
+    await page.before(SCRIPTED)
+    async with relay(int(url.rpartition(":")[2])) as port:
+        await page.open(f"http://127.0.0.1:{port}")
+        await page.ask("What is on my desk?")
+        await page.state("ready")
+    await page.shows("#notice", "No server answers")
     await page.ask(STORY_ASKED)
-    await page.shows("#notice", "Trying again in")
     yield "lost"
 
 
@@ -184,6 +181,7 @@ def with_key(folder: Path) -> EngineSpec:
 PARTS: tuple[tuple[Callable[[Page, str], States], Callable[[Path], EngineSpec]], ...] = (
     (conversation_states, lambda _: script_spec()),
     (trouble_states, lambda _: script_spec()),
+    (lost_states, lambda _: script_spec()),
     (key_states, with_key),
     (call_states, lambda _: script_spec()),
     (idle_states, lambda _: deployment("nano")),
