@@ -35,7 +35,7 @@ class Engine:
             ConfigError: The deployment is invalid.
             WeightsError: Models are missing on this machine.
         """
-        if spec.launcher != "ray" and spec.cluster.listen is None:  # otherwise they may be on other machines
+        if spec.on_one_machine:
             check_here(name for stage in spec.stages for name in stage.all_weights)
         self.spec = spec = written_out(spec)
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "LAUNCHER")(spec.cluster)

@@ -52,7 +52,7 @@ class ResponseListener(Protocol):
         """Receive an interim transcript of the user's speech in ``item_id``, which may not be committed yet."""
         ...
 
-    def on_transcript(self, item_id: str, transcript: str) -> None:
+    def on_transcript(self, item_id: str, transcript: str, language: str) -> None:
         """Receive the final transcript of the user's speech in ``item_id``."""
         ...
 
@@ -97,6 +97,8 @@ class ResponseTask:
         """Whether the prompt is the unchanged conversation, which also stores the response."""
         self.history: tuple[Item, ...] = ()
         """The items in the prompt."""
+        self.instructions = ""
+        """The instructions in the prompt, with the facts of earlier sessions."""
         self.head_chars = 0
         """Characters of the instructions and tools."""
         self.size = 0
@@ -370,7 +372,7 @@ class ResponseTask:
                 response.call(name, arguments, call_id)
             case Transcript(text, final):
                 if final and self.input_item_id is not None:
-                    listener.on_transcript(self.input_item_id, text)
+                    listener.on_transcript(self.input_item_id, text, chunk.language)
             case Usage():
                 self._finish = chunk.finish
                 response.used(chunk)
