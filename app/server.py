@@ -33,6 +33,7 @@ from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
 from app.http.live_sessions import live_routes
+from app.http.memory import memory
 from app.http.models import models
 from app.http.names import HEADERS
 from app.http.pages import add_pages, page_paths
@@ -70,7 +71,7 @@ from engine.errors import without_places
 
 VERSION = version(DISTRIBUTION)
 
-ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, phone, admin)
+ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, memory, phone, admin)
 """Functions that create the routes of a service."""
 
 Extend = Callable[[FastAPI, Service], None]
@@ -314,7 +315,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],  # official clients send custom headers, and the API key is one too
             expose_headers=["Location", REQUEST_ID, *HEADERS],  # the call, the request, the model
         )

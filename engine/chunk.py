@@ -81,6 +81,8 @@ class Transcript(_Chunk, frozen=True, tag="transcript"):
     """Whether the words already form a complete request; None if the recogniser cannot tell."""
     words: tuple[Word, ...] = ()
     """The time of each word of ``text``, in a final transcript of a recogniser that reports times; otherwise empty."""
+    language: str = ""
+    """The language of the speech, as BCP 47; empty if the recogniser does not detect it."""
 
 
 class Text(_Chunk, frozen=True, tag="text"):
@@ -91,6 +93,8 @@ class Text(_Chunk, frozen=True, tag="text"):
     """The position in the answer of its first character, from 0."""
     token_ids: tuple[int, ...] = ()
     """Token ids, for the tokenizer that the thinker's ``Facets.tokenizer`` names."""
+    language: str = ""
+    """The language of the user's turn, from its Transcript. The run fills it in; a thinker leaves it empty."""
 
     @property
     def end(self) -> int:
@@ -106,6 +110,8 @@ class VoiceText(_Chunk, frozen=True, tag="voice_text"):
     text: str
     start: int
     """The position in the answer of its first character, from 0."""
+    language: str = ""
+    """The language of the user's turn, as in Text."""
 
     @property
     def end(self) -> int:

@@ -133,6 +133,17 @@ class Engine:
         """
         return self._orchestrator.open(request, inputs)
 
+    def prepare(self, request: Request) -> None:
+        """Let the model prefill the known part of a prompt while nobody waits for it.
+
+        No request waits for a preparation, except one that continues its prompt. A session's next preparation or
+        request replaces it, and requests of other sessions take its slot if no other is free.
+
+        Args:
+            request: The request that is expected. Its last user messages need not be complete.
+        """
+        self._orchestrator.prepare(request)
+
     @property
     def _changes(self) -> Changes:
         if self._changing is None:

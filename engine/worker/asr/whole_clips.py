@@ -234,4 +234,4 @@ def _checked(results: Any, count: int) -> Sequence[WordTimes]:
 
 def _said(result: WordTimes, sound: Pcm) -> WordTimes:
     text = spoken(result.text, len(sound) / MIC_RATE_HZ)
-    return WordTimes(text, result.words) if text else NOTHING
+    return WordTimes(text, result.words, result.language) if text else NOTHING
