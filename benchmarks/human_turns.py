@@ -1,9 +1,10 @@
 """The evaluation behind ``benchmarks.turns --corpus``: waits and early cuts on recordings of people.
 
-Nothing is timed and no server runs, so a busy machine changes no figure. Each recording gives one end and one pause
-(``benchmarks.turn_recordings``). The end-of-turn model knows the sound ``SOUND_MS`` after the last word, and the words
-``WORDS_MS`` after it. At an end, *wait* is the silence that ends the turn. At a pause, a wait shorter than the pause is
-a *cut*. The ASR also hears 250 ms after the last word, of which 100 ms at an end are the recording's.
+Nothing is timed and no server runs, so a busy machine changes no figure. Each recording gives one end and at most one
+pause (``benchmarks.turn_recordings``, ``benchmarks.turn_data_sets``). The end-of-turn model knows the sound
+``SOUND_MS`` after the last word, and the words ``WORDS_MS`` after it. At an end, *wait* is the silence that ends the
+turn. At a pause, a wait shorter than the pause is a *cut*. The ASR also hears 250 ms after the last word, of which 100
+ms at an end are the recording's.
 
 All figures are of the held-out half. ``left out`` fits the constants for each language on the other languages only.
 Smart Turn alone ends a turn at once if its probability is above 0.5, otherwise after 3 s, as pipecat does.
@@ -73,8 +74,11 @@ def main(folder: Path, ears_at: Path | None, fits: bool) -> None:
         return
     held_out = [place for place in places if not place.fit]
     languages = sorted({place.language for place in held_out})
-    left_out = {name: fitted([place for place in chosen if place.language != name]) for name in languages}
-    groups = {"en": ["en"], "all": languages} | {name: [name] for name in languages if name != "en"}
+    left_out: dict[str, Fit] = {}
+    if len(languages) > 1:
+        left_out = {name: fitted([place for place in chosen if place.language != name]) for name in languages}
+    groups = {name: [name] for name in languages if name == "en"} | {"all": languages}
+    groups |= {name: [name] for name in languages if name != "en"}
     print("| setting | language | ends, pauses | wait p50 (95 %), ms | wait p95, ms | cut at pauses, % (95 %) |")
     print("|---|---|---|---|---|---|")
     for (name, wait), (group, members) in itertools.product(waits(left_out).items(), groups.items()):
@@ -84,12 +88,13 @@ def main(folder: Path, ears_at: Path | None, fits: bool) -> None:
 def waits(left_out: Mapping[str, Fit]) -> dict[str, Wait]:
     """Return each setting's wait at a place."""
     models = {name: FusedEndOfTurn(SOUND, fit) for name, fit in left_out.items()}
+    left: dict[str, Wait] = {"smart_turn, language left out": lambda place: waited_ms(models[place.language], place)}
     return {
         "500 ms of silence": lambda place: 500,
         "words and intonation": partial(waited_ms, SentenceEndOfTurn()),
         "Smart Turn alone": lambda place: SOUND_MS if (place.moment.sound or 0) > 0.5 else PIPECAT_MS,
         "smart_turn": partial(waited_ms, FusedEndOfTurn(SOUND)),
-        "smart_turn, language left out": lambda place: waited_ms(models[place.language], place),
+        **(left if models else {}),
     }
 
 
@@ -172,7 +177,7 @@ def known_places(folder: Path, ears_at: Path | None) -> Iterator[Place]:
     sentences: list[Any] = json.loads((folder / "index.json").read_text())
     for language in sorted({sentence["language"] for sentence in sentences}):
         spoken = [sentence for sentence in sentences if sentence["language"] == language]
-        missing = [pair for pair in itertools.product(spoken, ("pause", "end")) if key(*pair) not in known]
+        missing = [(one, at) for one in spoken for at in moments(one) if key(one, at) not in known]
         if missing:
             clips = [cut(folder, *pair) for pair in missing]
             words = asyncio.run(heard([np.concatenate([said, after]) for said, after in clips], language, ears_at))
@@ -180,11 +185,16 @@ def known_places(folder: Path, ears_at: Path | None) -> Iterator[Place]:
                 key(*pair): judged(said, text) for pair, (said, _), text in zip(missing, clips, words, strict=True)
             }
             kept.write_text(json.dumps(known, indent=0, ensure_ascii=False))
-    for sentence, at in itertools.product(sentences, ("pause", "end")):
+    for sentence, at in ((one, at) for one in sentences for at in moments(one)):
         entry = known[key(sentence, at)]
         moment = EndpointingContext(entry["words"], entry["falling"], heard=True, sound=entry["sound"])
         pause_ms = 1_000 * sentence["pause_s"] if at == "pause" else None
         yield Place(sentence["language"], sentence["fit"], pause_ms, moment)
+
+
+def moments(sentence: Any) -> tuple[str, ...]:
+    """Return the moments of a sentence that are judged. Without a pause, ``pause_s`` is 0."""
+    return ("pause", "end") if sentence["pause_s"] else ("end",)
 
 
 def key(sentence: Any, at: str) -> str:

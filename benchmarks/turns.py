@@ -25,7 +25,8 @@ first word.
 With ``--judged`` nothing is timed and no server runs: speech recognition hears each recording until 150 ms after a
 pause or the end, and the judge gives the wait; a cut is a wait shorter than the pause.
 
-With ``--corpus`` the folder is that of ``benchmarks.turn_recordings``; ``benchmarks.human_turns`` explains the table.
+With ``--corpus`` the folder is that of ``benchmarks.turn_recordings``, or for eot-bench and TurnBench that of
+``benchmarks.turn_data_sets``; ``benchmarks.human_turns`` explains the table.
 """
 
 from __future__ import annotations

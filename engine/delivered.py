@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from engine.chunk import (
     Audio,
     Bundle,
@@ -56,10 +58,8 @@ def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
 def _behind(chunk: Chunk, known: int) -> Chunk:
     """Return a chunk without its first ``known`` units."""
     match chunk:
-        case Text(text, start, token_ids):
-            return Text(text[known:], start + known, token_ids)
-        case VoiceText(text, start):
-            return VoiceText(text[known:], start + known)
+        case Text(text, start) | VoiceText(text, start):
+            return replace(chunk, text=text[known:], start=start + known)
         case Audio(wave, marks):
             return Audio(wave[known:], marks)
         case Codes(frames, text_end):

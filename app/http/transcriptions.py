@@ -96,7 +96,7 @@ async def _transcript(service: Service, recording: bytes, format: Format) -> Tra
     words = await _words(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
     languages = context.engine.model.heard_languages
-    language = languages[0] if len(languages) == 1 else None
+    language = words.language or (languages[0] if len(languages) == 1 else None)
     return TranscriptionResult(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 
 

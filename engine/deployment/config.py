@@ -63,7 +63,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model of a stage: the stage's own, or one of a chain's ``models``."""
+    """A model of a stage: the stage's own, or one of its ``models``."""
 
     use: str
     """A stage of a family (``nano.talker``), a single stage (``llm.openai``), or a file (``./my_stage.py``)."""
@@ -90,7 +90,7 @@ class StageSpec(ModelSpec):
     None: the nearest stage before it that feeds a kind of chunk it takes.
     """
     models: tuple[ModelSpec, ...] = ()
-    """The models of a chain (``use: llm.chain``), in the order in which a request is offered to them: see "Chains"."""
+    """The models of a stage that is composed of several: a chain (`llm.chain`) or the voices of `tts.by_language`."""
 
     @property
     def all_weights(self) -> tuple[str, ...]:
@@ -183,6 +183,11 @@ class EngineSpec:
     def title(self) -> str:
         """The name to show before the model has been loaded."""
         return self.name or self.model or "+".join(stage.use for stage in self.stages)
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all workers, and so all models, are on the server's machine."""
+        return self.launcher != "ray" and self.cluster.listen is None
 
 
 def load_config(path: str | Path, weights: str | None = None) -> EngineSpec:

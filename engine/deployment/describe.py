@@ -128,7 +128,7 @@ def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
 def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) -> StageInfo:
     kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
     if stage.models and not getattr(kind, "composes", False):
-        raise ConfigError(f"stages[{order}].models: {stage.use} takes no models; only a chain does (use: llm.chain)")
+        raise ConfigError(f"stages[{order}].models: {stage.use} takes no models; use llm.chain or tts.by_language")
     config: Any = load("engine.worker", "stage", "StageConfig")
     config_of: Any = load("engine.worker", "stage", "config_of")
     dtype = next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")

@@ -174,7 +174,7 @@ class StageConfig:
     slots_fixed: bool = True
     """Whether the configuration sets ``slots`` for this stage. Otherwise the stage may choose fewer."""
     models: tuple[tuple[str, StageConfig], ...] = ()
-    """The ``use`` and the configuration of each model of a chain, in order."""
+    """The ``use`` and the configuration of each model of a composed stage, in order."""
     may_decline: bool = False
     """Whether a next model of its chain takes over if the stage raises Declined or fails before its first chunk."""
 

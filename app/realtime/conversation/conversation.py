@@ -56,6 +56,8 @@ class Conversation:
     def __init__(self, id: str, limit: int, limit_bytes: int, room: MemoryReservation | None = None) -> None:
         self.id = id
         self.revision = 0
+        self.language = ""
+        """The language of the last turn whose language was detected, as BCP 47."""
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._room = room or MemoryReservation()
@@ -184,10 +186,12 @@ class Conversation:
         content = item.content if isinstance(item, MessageItem) else ()
         return next((part for part in content if isinstance(part, UserAudio)), None)
 
-    def transcribe(self, id: str, transcript: str) -> None:
-        """Set the transcript of the user's speech. ``revision`` stays, since the current answer's prompt has the speech
-        already.
+    def transcribe(self, id: str, transcript: str, language: str = "") -> None:
+        """Set the transcript of the user's speech, and its language if it was detected.
+
+        ``revision`` stays, since the current answer's prompt has the speech already.
         """
+        self.language = language or self.language
         item = self.find(id)
         if isinstance(item, MessageItem):
             content = tuple(

@@ -65,13 +65,14 @@ class RequestBuilder:
             max_audio_s=limits.answer_s,
         )
 
-    def lines(self, id: str, options: ResponseOptions) -> Request:
-        """Return the request for lines that are spoken verbatim. The caller sets ``say``."""
+    def lines(self, id: str, options: ResponseOptions, language: str) -> Request:
+        """Return the request for lines in a language that are spoken verbatim. The caller sets ``say``."""
         return Request(
             id=id,
             session=self._session_id,
             owner=ASKED.get().owner,
             messages=(),
+            hints=SpeechHints(languages=(language,)),
             voice=self._context.voice(options.voice),
             speed=options.audio.output.speed,
             max_audio_s=LONGEST_LINE_S,

@@ -60,8 +60,8 @@ class ResponseRunner:
     def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
         self.transcripts.show_partial(item_id, transcript, committed)
 
-    def on_transcript(self, item_id: str, transcript: str) -> None:
-        self.transcripts.complete(item_id, transcript)
+    def on_transcript(self, item_id: str, transcript: str, language: str) -> None:
+        self.transcripts.complete(item_id, transcript, language)
 
     def on_packet(self, packet: Packet) -> None:
         self.has_spoken = True

@@ -63,12 +63,12 @@ class Transcripts:
             self._emit_delta(item_id, caption.grow(words))
             self._emit_words(item_id, words, final=False)
 
-    def complete(self, item_id: str, transcript: str) -> None:
-        """Set the final transcript of an item. Only the first one counts."""
+    def complete(self, item_id: str, transcript: str, language: str = "") -> None:
+        """Set the final transcript of an item, and its detected language. Only the first one counts."""
         audio = self._conversation.user_audio(item_id)
         if audio is None or audio.transcript is not None:
             return
-        self._conversation.transcribe(item_id, transcript)
+        self._conversation.transcribe(item_id, transcript, language)
         self._emit_delta(item_id, self._take_caption(item_id).finish(transcript))
         self._emit_words(item_id, transcript, final=True)
         if self.options.transcribes:
@@ -129,7 +129,7 @@ class Transcripts:
                     self.show_partial(utterance.item_id, chunk.text, utterance.closed)
                     if chunk.final:
                         await utterance.over()
-                        self.complete(utterance.item_id, chunk.text)
+                        self.complete(utterance.item_id, chunk.text, chunk.language)
                         return
             await utterance.over()
             self.fail(utterance.item_id)

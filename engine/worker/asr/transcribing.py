@@ -80,7 +80,9 @@ def transcript(req: StageRequest, spoken: WordTimes, over: bool) -> list[Chunk]:
     """
     if over:
         req.done = True
-        return [Transcript(spoken.text, final=True, understood=bool(spoken.text), words=spoken.words)]
+        understood = bool(spoken.text)
+        language = spoken.language if understood else ""
+        return [Transcript(spoken.text, True, understood, words=spoken.words, language=language)]
     if spoken.text == req.state.emitted:
         return []
     req.state.emitted = spoken.text

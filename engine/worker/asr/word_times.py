@@ -24,11 +24,13 @@ class WordTimes:
     text: str
     words: tuple[Word, ...] = ()
     """Words with times in seconds from the clip's first sample; empty if the model reports no times."""
+    language: str = ""
+    """The detected language, as BCP 47; empty if the model detects none."""
 
     def lower(self) -> WordTimes:
         """Return a copy in lower case."""
         words = (Word(word.text.lower(), word.start_s, word.end_s, word.logprob) for word in self.words)
-        return WordTimes(self.text.lower(), tuple(words))
+        return WordTimes(self.text.lower(), tuple(words), self.language)
 
     def after(self, other: WordTimes, offset_s: float) -> WordTimes:
         """Return ``other`` followed by this transcript, whose times are shifted by ``offset_s``.
@@ -40,7 +42,8 @@ class WordTimes:
             for word in self.words
         )
         timed = bool(self.words or not self.text) and bool(other.words or not other.text)
-        return WordTimes(joined(other.text, self.text), (*other.words, *moved) if timed else ())
+        words = (*other.words, *moved) if timed else ()
+        return WordTimes(joined(other.text, self.text), words, self.language or other.language)
 
 
 NOTHING = WordTimes("")

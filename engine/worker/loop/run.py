@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
 from engine.aio.task_group import CycleFreeTaskGroup
-from engine.chunk import Audio, Chunk, Codes, Speech, array_fault
+from engine.chunk import Audio, Chunk, Codes, Speech, Text, Transcript, VoiceText, array_fault
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.ipc import messages
@@ -55,6 +57,7 @@ class Run:
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
+        self._language = ""
         self._marks: dict[str, float] = {}
         self._adapters: dict[StageRequest, asyncio.Task[None]] = {}
 
@@ -112,7 +115,7 @@ class Run:
     def _take_inputs(self) -> None:
         """Feed the first stage. Inputs that arrived before it was ready come first. Each is credited once read."""
         while (chunk := self.inputs.take()) is not None:
-            self.groups[0].feed(chunk, self._took_input)
+            self.groups[0].feed(self._in_language(chunk), self._took_input)
         if self.inputs.ended:
             self.groups[0].close()
 
@@ -199,8 +202,20 @@ class Run:
             return
         if isinstance(chunk, Audio):
             self.listener.produce(seconds(chunk.wave, SPEAKER_RATE_HZ), now_s)
+        chunk = self._in_language(chunk)
         if (new := self.recovery.made(req, chunk)) is not None:
             self._route(group, new)
+
+    def _in_language(self, chunk: Chunk) -> Chunk:
+        """Remember the language of the user's turn from its transcript, and add it to the answer's text."""
+        match chunk:
+            case Transcript(language=language) if language:
+                self._language = language
+            case Text(language="") | VoiceText(language="") if self._language:
+                return replace(chunk, language=self._language)
+            case _:
+                pass
+        return chunk
 
     def _route(self, group: RoleGroup, chunk: Chunk) -> None:
         """Send a chunk to the client, to the next stage, or to both, as the stage declares."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
 import pytest
 
 from app.realtime.conversation import Utterance
+from engine.chunk import Transcript
 from engine.core import NO_HINTS, Hint, SpeechHints
+from tests.app.realtime import test_session
 from tests.app.realtime.test_session import FakeEngine, Talk, talking
 from tests.app.rig import silence, tone
 
@@ -68,6 +71,22 @@ async def test_without_hints_the_request_has_none() -> None:
     async with talking() as talk:
         assert await set_hints(talk, {"model": "whisper-1"}, USED) == {"model": "whisper-1"}
         assert await spoken(talk) == NO_HINTS
+
+
+@pytest.mark.parametrize(
+    ("hints", "languages"),
+    [({}, ("de",)), ({"languages": ["en", "fr"]}, ("de", "en", "fr")), ({"language": "en"}, ("en",))],
+)
+async def test_a_typed_message_is_in_the_language_of_the_last_turn_unless_the_session_sets_one(
+    hints: dict[str, Any], languages: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_session, "Transcript", functools.partial(Transcript, language="de"))
+    async with talking() as talk:
+        await set_hints(talk, hints, USED)
+        assert (await spoken(talk)).languages == tuple(hints.get("languages", hints.values())), "speech may be in any"
+        await talk.say("response.cancel")
+        await talk.typed("hello")
+        assert talk.engine.asked[-1].request.hints.languages == languages
 
 
 async def test_new_hints_replace_those_of_a_request_that_listens_already() -> None:

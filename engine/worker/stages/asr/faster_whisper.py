@@ -73,9 +73,9 @@ class FasterWhisperStage(WholeClips):
         results = [NOTHING] * len(clips)
         for (window_s, prompt), batch in sorted(batches.items()):
             languages = [self._candidates(hints[n]) for n in batch]
-            texts = self._decode([clips[n] for n in batch], window_s, prompt, languages)
-            for n, text in zip(batch, texts, strict=True):
-                results[n] = WordTimes(text)
+            words = self._decode([clips[n] for n in batch], window_s, prompt, languages)
+            for n, result in zip(batch, words, strict=True):
+                results[n] = result
         return results
 
     def _candidates(self, hint: SpeechHints) -> Sequence[str]:
@@ -85,14 +85,15 @@ class FasterWhisperStage(WholeClips):
 
     def _decode(
         self, clips: Sequence[Pcm], window_s: int, prompt: str, candidates: Sequence[Sequence[str]]
-    ) -> list[str]:
-        """Return the texts of clips that are padded with silence to ``window_s``.
+    ) -> list[WordTimes]:
+        """Return the texts and languages of clips that are padded with silence to ``window_s``.
 
         ``candidates`` are the languages that each clip may be in. The library requires prompts of equal length.
         """
         waves = [np.pad(floats(clip), (0, window_s * MIC_RATE_HZ - len(clip))) for clip in clips]
         encoded = self._model.encode(np.stack([self._model.feature_extractor(wave, padding=0) for wave in waves]))
-        tokenizers = [self._tokenizer(language) for language in self._spoken_languages(encoded, candidates)]
+        languages = self._spoken_languages(encoded, candidates)
+        tokenizers = [self._tokenizer(language) for language in languages]
         previous = tokenizers[0].encode(prompt)[-LONGEST_PROMPT:]
         prompts = [self._model.get_prompt(one, previous, without_timestamps=True) for one in tokenizers]
         most = min(10 + TOKENS_PER_S * max(map(len, clips)) // MIC_RATE_HZ, CONTEXT - len(prompts[0]))
@@ -104,7 +105,10 @@ class FasterWhisperStage(WholeClips):
             return_scores=True,
             return_no_speech_prob=True,
         )
-        return [_text(result, one, most) for result, one in zip(results, tokenizers, strict=True)]
+        return [
+            WordTimes(_text(result, tokenizer, most), language=language)
+            for result, tokenizer, language in zip(results, tokenizers, languages, strict=True)
+        ]
 
     def _spoken_languages(self, encoded: Any, candidates: Sequence[Sequence[str]]) -> list[str]:
         """Return the most likely language of each clip among its candidates."""

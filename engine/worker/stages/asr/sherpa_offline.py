@@ -49,7 +49,9 @@ class SherpaOfflineAsrStage(WholeClips):
     def _spoken(self, result: Any) -> WordTimes:
         text = result.text.strip()
         words = words_of(text, _tokens(result), result.timestamps, result.durations, result.ys_log_probs)
-        return WordTimes(text, words).lower() if self._ears.capitals else WordTimes(text, words)
+        language = result.lang.strip("<|>")  # SenseVoice writes "<|en|>"
+        spoken = WordTimes(text, words, language if language in self._ears.languages else "")
+        return spoken.lower() if self._ears.capitals else spoken
 
 
 STAGE = SherpaOfflineAsrStage

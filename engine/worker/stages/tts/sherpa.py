@@ -27,6 +27,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.tts.clause_voice import ClauseSpeaker, Piece, Saying
 from engine.worker.tts.clauses import WORDS, on_one_line
+from engine.worker.tts.number_words import number_words
 from engine.worker.tts.reference_voice import Clone, check_clones, reference_sound
 from engine.worker.tts.sherpa import SherpaVoice, sherpa_voice
 from engine.worker.tts.sherpa_clones import STEPS
@@ -84,9 +85,7 @@ class SherpaTtsStage(ClauseSpeaker):
         self.rate_hz = self._voice.rate_hz
         first = self._options.first_words or FIRST
         self.words = ChunkSpec(first=first, growth=1.5, steady=max(STEADY, first))
-        # Pocket processes text itself; the lexicons of the others lack numbers and abbreviations.
-        english = any(language.startswith("en") for language in self._voice.languages[:1])
-        self._english = english and self._voice.family != "pocket"
+        self._in_words = _speller(next(iter(self._voice.languages), ""), self._voice.family)
         self._pronounce = self._voice.pronounce
         self._library, self._tts = _loaded(self._voice, config.threads)
 
@@ -108,7 +107,7 @@ class SherpaTtsStage(ClauseSpeaker):
         return sum(len(wave) for wave, _ in pieces) / self.rate_hz / (time.perf_counter() - began_s)
 
     def wording(self, text: str) -> str:
-        return in_words(text) if self._english else on_one_line(text)
+        return self._in_words(text)
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
         """Return a minute for ten seconds of speech, plus 10 s for a busy machine."""
@@ -159,6 +158,14 @@ def _options(mapping: Mapping[str, Any]) -> SherpaTtsOptions:
         raise ConfigError("options.first_words: must be 1 to 100")
     check_clones(options.clones, ())
     return options
+
+
+def _speller(language: str, family: str) -> Callable[[str], str]:
+    """Return the function that prepares a text: lexicons lack numbers and abbreviations, but Pocket needs neither."""
+    if language.startswith("en"):
+        return on_one_line if family == "pocket" else in_words
+    spell = number_words(language)
+    return on_one_line if spell is None else lambda text: spell(on_one_line(text))
 
 
 def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:

@@ -104,7 +104,7 @@ async def test_words_come_while_the_user_speaks(english: Path) -> None:
         await desk.ended("a")
         partials, [final] = heard(desk, "a")
     assert partials[0] == stage.transcribe([pcm[:MIC_RATE_HZ]])[0].text
-    assert final == Transcript(stage.transcribe([pcm])[0].text, final=True, understood=True)
+    assert final == Transcript(stage.transcribe([pcm])[0].text, final=True, understood=True, language="en")
 
 
 @pytest.mark.parametrize("samples", [0, 5, 1500, 30_000])
@@ -120,6 +120,13 @@ def test_one_language_is_listened_for_and_of_several_the_likeliest(multilingual:
     assert languages_in(ears(multilingual, languages=["de-CH", "fr"]), speech(2, 1)) in ("de", "fr")
     assert ears(multilingual).info.facets.heard_languages == tiny_whisper.LANGUAGES
     assert ears(multilingual, languages=["de-CH"]).info.facets.heard_languages == ("de-CH",)
+
+
+def test_each_transcript_has_the_language_of_its_clip(multilingual: Path) -> None:
+    stage = ears(multilingual, languages=["de", "fr"])
+    hints = [SpeechHints(languages=(code,)) for code in ("fr", "de")]
+    assert [one.language for one in stage.transcribe_hinted([speech(2, 1)] * 2, hints)] == ["fr", "de"]
+    assert stage.transcribe([speech(2, 1)])[0].language == languages_in(stage, speech(2, 1))
 
 
 def languages_in(stage: Any, pcm: Pcm, hints: SpeechHints = NO_HINTS) -> str:
