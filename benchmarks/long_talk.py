@@ -196,11 +196,12 @@ def main() -> None:
     made.add_argument("--context", type=int, default=4096)
     made.add_argument("--summarize-at", type=float, default=0.75)
     made.add_argument("--pause", type=float, default=0.5)
+    made.add_argument("--log", type=Path, metavar="FILE", help="append the server's output here")
     given = made.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "long_talk.yaml"
         path.write_text(yaml.safe_dump(config(given.weights, given.context, given.summarize_at)), encoding="utf-8")
-        with running(str(path)) as server:
+        with running(str(path), log=given.log) as server:
             found, known = asyncio.run(talk(server.url, given.turns, given.pause))
             report(found, known, _dropped(server.url))
 
