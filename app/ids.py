@@ -12,6 +12,9 @@ import secrets
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 """Valid server names. Such a name needs no escaping in URLs and headers, and contains no ``_``."""
 
+USER = r"\A[!-~]{0,128}\Z"
+"""Pattern of the names that clients give their users: printable ASCII without spaces."""
+
 _NAMED = re.compile(rf"[a-z]+_({NAME.pattern})_[0-9a-f]+")
 
 

@@ -33,6 +33,7 @@ from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
 from app.http.live_sessions import live_routes
+from app.http.memory import memory
 from app.http.models import models
 from app.http.names import HEADERS
 from app.http.pages import add_pages, page_paths
@@ -63,14 +64,14 @@ from app.transports.telephone.sip import answering
 from app.transports.telephone.telephones import Telephones
 from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import WebRtcCalls
-from engine import ConfigError, Engine, EngineSpec, ModelInfo
+from engine import ConfigError, Engine, EngineSpec, ModelInfo, describe
 from engine.aio import event_loop
 from engine.deployment.installation import DISTRIBUTION
 from engine.errors import without_places
 
 VERSION = version(DISTRIBUTION)
 
-ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, phone, admin)
+ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, memory, phone, admin)
 """Functions that create the routes of a service."""
 
 Extend = Callable[[FastAPI, Service], None]
@@ -114,6 +115,8 @@ def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Ext
     """
     file_descriptors.raise_limit()
     with closing(configure_logging()):
+        if spec.on_one_machine:
+            describe(spec)  # reports a wrong stage before anything listens
         _serve(Service(spec), on_ready, extend)
 
 
@@ -312,7 +315,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],  # official clients send custom headers, and the API key is one too
             expose_headers=["Location", REQUEST_ID, *HEADERS],  # the call, the request, the model
         )

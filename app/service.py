@@ -13,6 +13,7 @@ from app.access.api_keys import ApiKeys
 from app.access.client_secrets import ClientSecrets
 from app.access.tls import certificate_of
 from app.client_address import own_address
+from app.facts import FactStore, MemoryAccess
 from app.limits.admission import Admission
 from app.limits.auth_throttle import AuthThrottle
 from app.limits.bandwidth import BandwidthLimits
@@ -177,6 +178,7 @@ class Service:
         self.secrets = ClientSecrets(limits.secrets, quotas=quotas, server=self.settings.name, memory=self.memory)
         self.kept = ResponseStore(limits, self.settings.name, self.memory)
         self.tool_servers = ToolServers(self.settings.mcp)
+        self.facts = FactStore(self.settings.memory) if self.settings.memory.path is not None else None
         self.throttle = AuthThrottle()
         self.decoding = Decoding()
         self.scheduler = FairScheduler()
@@ -214,6 +216,8 @@ class Service:
         if self._forgetting is not None:
             self._forgetting.cancel()
         await asyncio.to_thread(self.inference.close)
+        if self.facts is not None:
+            await asyncio.to_thread(self.facts.close)
         await self.decoding.close()
         await self.engine_host.stop()
 
@@ -239,12 +243,14 @@ class Service:
             self.end_of_turn.model(engine.model),
             settings.camera_every_s,
             settings.summarize_at,
+            settings.instructions,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,
             end_of_turn_models=self.end_of_turn.models,
             inference=self.inference,
             tool_servers=self.tool_servers,
+            memory=None if self.facts is None else MemoryAccess(self.facts, caller or Principal()),
         )
 
     def pace(self, caller: Principal | None = None) -> RateLimiter:

@@ -190,6 +190,19 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """Facts that sessions remember (docs/memory.md). Without ``path`` there are none."""
+
+    path: str | None = None
+    """SQLite file with the facts. The server creates it for its own user only; its folder must exist and be
+    writable."""
+    facts: int = 50
+    """Facts of one user. A further one is refused."""
+    key_mb: float = 1.0
+    """Megabytes of the facts of one key. A deletion rewrites the file, which takes some milliseconds per megabyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The app's own settings."""
 
@@ -241,6 +254,9 @@ class Settings:
     strict_names: bool = False
     """Whether HTTP refuses names of models and voices that are not loaded. Otherwise the loaded ones serve every
     name."""
+    instructions: str = ""
+    """Instructions of Realtime sessions and telephone calls, shown in ``session.created``, until their client sets
+    others. Language models also append the ``instructions_suffix`` of their stage."""
     camera_every_s: float = 0.5
     """Minimum seconds between two frames of a user's camera. A model may want fewer (nano: one per second)."""
     summarize_at: float = 0.75
@@ -256,6 +272,8 @@ class Settings:
     """Telephone calls: see "Telephones"."""
     mcp: tuple[McpServer, ...] = ()
     """MCP servers whose tools clients may use: see "MCP servers". By default, none."""
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    """Memory across sessions: see "Memory". By default, none."""
 
 
 def settings_of(section: Mapping[str, Any]) -> Settings:
@@ -281,6 +299,9 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     _check_ice(settings)
     _check_telephone(settings)
     _check_mcp(settings)
+    for name in ("facts", "key_mb"):
+        if not 0 < getattr(settings.memory, name) < math.inf:
+            raise ConfigError(f"server.memory.{name}: must be a positive, finite number")
     if not 0 <= settings.drain_s < math.inf:
         raise ConfigError("server.drain_s: must be a finite number of at least 0")
     return settings

@@ -6,7 +6,14 @@ ahead.
 A user's recording is sent in real time. *First sound* is the time from its last sample to the arrival of the answer's
 first audible sample, for Live and Realtime alternately. *Interruption* is the time from the first sample of a recording
 that interrupts a long answer to the last sample of that answer that a player without a buffer plays. *Ahead* is the
-maximum amount of audio sent beyond the clock that started at ``session.started``. Exits with 1 if a bar is missed.
+maximum amount of audio sent beyond the clock that started at ``session.started``.
+
+*Tool* is an interruption while a tool runs that never returns, over a Realtime socket: from the first sample to
+``speech_started``, at which the client silences the line about the tool. Its parts are *detection*, the audio that the
+input buffer needs, and *way*, all other time: sockets, event loop and pending work. *Line* is the time from
+``speech_started`` to the end of the line's response.
+
+Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -29,12 +36,19 @@ from websockets.asyncio.client import ClientConnection, connect
 from app.bench import subject
 from app.bench.figures import Figure, percentile, show
 from app.bench.target import spoken
+from benchmarks.overlaps import PIECE_MS, START_S, outcome
 from engine import SPEAKER_RATE_HZ
 
 RECORDING = Path(__file__).parents[1] / "tests" / "data" / "spoken" / "in_020.ogg"
 PIECE = SPEAKER_RATE_HZ // 50
 LOUD = 500
 LONG, REST_S = "long 400", 1.5
+TOOL = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {"type": "object"},
+    "parley": {"speech": True, "preamble_s": 0, "progress_s": 0.5},
+}
 
 
 @dataclass
@@ -100,6 +114,39 @@ async def round_of(url: str, event: str, delta: str, opening: list[dict[str, Any
     return heard, onset_s, onset_s + len(voice) / SPEAKER_RATE_HZ
 
 
+async def over_a_tool(url: str) -> dict[str, float]:
+    """Interrupt the lines about a tool that never returns. Returns the parts of *tool* in milliseconds."""
+    pcm = np.concatenate([np.zeros(round(START_S * SPEAKER_RATE_HZ), np.int16), spoken(RECORDING)])
+    at_s: dict[str, float] = {}
+    async with connect(url, max_size=None) as socket:
+        await socket.send(json.dumps({"type": "session.update", "session": {"tools": [TOOL]}}))
+        content = [{"type": "input_text", "text": 'tool weather {"city": "Paris"}'}]
+        item = {"type": "message", "role": "user", "content": content}
+        await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
+        await socket.send(json.dumps({"type": "response.create"}))
+        noting = asyncio.create_task(note(socket, at_s))
+        begun_s, _ = await microphone(socket, "input_audio_buffer.append", pcm)
+        noting.cancel()
+    tool_ms = (at_s["speech_started"] - begun_s - START_S) * 1000
+    detection_ms = float((await outcome(None, "", "", pcm)).held_at_ms or 0) - PIECE_MS  # pieces are sent early
+    return {
+        "tool": tool_ms,
+        "tool: detection": detection_ms,
+        "tool: way": tool_ms - detection_ms,
+        "tool: line": (at_s["cancelled"] - at_s["speech_started"]) * 1000,
+    }
+
+
+async def note(socket: ClientConnection, at_s: dict[str, float]) -> None:
+    """Note when the user's speech is reported, and when the line about the tool ends because of it."""
+    async for text in socket:
+        message = json.loads(text)
+        if message["type"] == "input_audio_buffer.speech_started":
+            at_s.setdefault("speech_started", time.monotonic())
+        elif message["type"] == "response.done" and message["response"]["status"] == "cancelled":
+            at_s.setdefault("cancelled", time.monotonic())
+
+
 async def measure(url: str, rounds: int) -> dict[str, list[float]]:
     base = url.replace("http", "ws", 1)
     start = {"type": "session.start", "session": {"model": "m"}}
@@ -118,6 +165,8 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
         gaps = np.flatnonzero(np.diff(after) > 0.3)
         found["interruption"].append(((after[gaps[0]] if len(gaps) else after[-1]) - onset_s) * 1000)
         found["ahead"].append(heard.ahead_s * 1000)
+        for name, part_ms in (await over_a_tool(realtime[0])).items():
+            found.setdefault(name, []).append(part_ms)
     return found
 
 
@@ -131,6 +180,7 @@ def figures_of(found: dict[str, list[float]]) -> list[Figure]:
         Figure(
             name="end of an interrupted answer, p95", value=percentile(found["interruption"], 95), unit="ms", bar=400
         ),
+        Figure(name="interruption while a tool runs, p95", value=percentile(found["tool"], 95), unit="ms", bar=400),
         Figure(name="ahead of the clock, most", value=percentile(found["ahead"], 100), unit="ms", bar=100),
     ]
 

@@ -10,7 +10,8 @@ summaries            by source: the model's, extracts of the user's sentences, a
 in the path          summaries that replaced older turns while a turn waited for its first word
 facts in the prompt  of twenty, 10 turns before the end: in the summary, or in a message that the prompt contains
 facts used           answers of the last twenty turns that name the fact
-first sound          median of five spoken turns: around turn 5, and the last ones
+first sound          median of eleven spoken turns: 3 to 13, and the last ones
+took                 minutes for the whole talk
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +64,8 @@ CHAT = (
     "How do I boil an egg?", "Tell me a joke.", "I would like to hear more about it.", "What is the capital of Spain?",
     "Name 3 animals that live in the sea.", "What should I cook tonight?", "That sounds good.",
 )  # fmt: skip
+EARLY = range(3, 14)
+"""The first turns whose answers are spoken; the same number is spoken at the end."""
 SPOKEN = {"max_output_tokens": 24}
 WRITTEN = {**SPOKEN, "output_modalities": ["text"]}
 
@@ -77,6 +81,7 @@ class Talk:
     """The first turn that prompts still contain."""
     sources: Counter[str] = field(default_factory=Counter[str])
     in_path: int = 0
+    took_s: float = 0.0
 
     @property
     def known(self) -> int:
@@ -88,7 +93,8 @@ async def talk(url: str, turns: int, pause_s: float) -> tuple[Talk, int]:
     """Talk for ``turns`` turns. Returns the talk, and the facts in the prompt ten turns before its end."""
     found = Talk()
     known = 0
-    spoken = {*range(3, 8), *range(turns - 4, turns + 1)}
+    begun_s = time.monotonic()
+    spoken = {*EARLY, *range(turns - len(EARLY) + 1, turns + 1)}
     async with connect(url) as client:
         await client.configure(parley={"summaries": True})
         items = asyncio.create_task(_follow(client, found), name="follow")
@@ -99,7 +105,12 @@ async def talk(url: str, turns: int, pause_s: float) -> tuple[Talk, int]:
             await asyncio.sleep(pause_s)
             if turn == turns - 10:
                 known = found.known
+            if turn % 20 == 0:
+                print_(
+                    f"turn {turn}: {found.known} facts in the prompt, {(time.monotonic() - begun_s) / 60:.1f} minutes"
+                )
         items.cancel()
+    found.took_s = time.monotonic() - begun_s
     return found, known
 
 
@@ -139,7 +150,8 @@ def report(found: Talk, known: int, dropped: int) -> None:
         re.search(rf"\b({pattern})\b", answer.text, re.IGNORECASE) is not None
         for (_, _, pattern), answer in zip(FACTS, answers[-len(FACTS) :], strict=True)
     )
-    early, late = (_first_sound_ms(some) for some in (answers[2:7], answers[-5:]))
+    early = _first_sound_ms(answers[EARLY.start - 1 : EARLY.stop - 1])
+    late = _first_sound_ms(answers[-len(EARLY) :])
     print_(f"failed turns         {len(failed)} of {len(answers)}")
     for answer in failed:
         print_(f"                     {answer.status}: {answer.response.get('status_details')}", markup=False)
@@ -148,6 +160,7 @@ def report(found: Talk, known: int, dropped: int) -> None:
     print_(f"facts in the prompt  {known} of {len(FACTS)}")
     print_(f"facts used           {used} of {len(FACTS)}")
     print_(f"first sound          {early:.0f} ms early, {late:.0f} ms late: {late / early:.2f}")
+    print_(f"took                 {found.took_s / 60:.1f} minutes")
 
 
 def _first_sound_ms(answers: list[Response]) -> float:

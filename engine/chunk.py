@@ -7,6 +7,7 @@ that family.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Literal, Self, TypeVar, cast, get_args
@@ -265,13 +266,20 @@ _ARRAYS: dict[type[msgspec.Struct], tuple[str, np.dtype[Any] | None, tuple[str, 
 """The array of each chunk type that has one: its field, its dtype, and its axes."""
 
 
-def array_fault(chunk: Chunk) -> str:
-    """Return what is wrong with a chunk's array, and the remedy; empty if the dtype and the axes are as declared."""
+LOUDEST = 16.0
+"""Maximum amplitude of Audio. Voices may exceed 1 slightly; much larger values are integers that were not scaled."""
+
+
+def array_fault(chunk: Chunk, name: str = "") -> str:
+    """Return what is wrong with a chunk's array, and the remedy; empty if it is as declared.
+
+    ``name`` is the array's name in the message.
+    """
     if (declared := _ARRAYS.get(type(chunk))) is None:
         return ""
     field, dtype, axes = declared
     array: Any = getattr(chunk, field)
-    name = f"{type(chunk).__name__}.{field}"
+    name = name or f"{type(chunk).__name__}.{field}"
     if not isinstance(array, np.ndarray):
         return f"{name} must be a NumPy array of {dtype} {axes[0]}, not a {type(array).__name__}"
     found = cast("NDArray[Any]", array)
@@ -281,7 +289,16 @@ def array_fault(chunk: Chunk) -> str:
         return f"{name} must be {dtype} {axes[0]}, not {found.dtype}; convert with {remedy}"
     if found.ndim != len(axes):
         return f"{name} must have the shape [{', '.join(axes)}], not {list(found.shape)}; reshape the array"
-    return ""
+    return _level_fault(found, name) if isinstance(chunk, Audio) else ""
+
+
+def _level_fault(wave: Wave, name: str) -> str:
+    peak = float(np.abs(wave).max(initial=0.0))
+    if peak <= LOUDEST:
+        return ""
+    if not math.isfinite(peak):
+        return f"{name} contains NaN or infinite values; check the model's output"
+    return f"{name} must be between -1 and 1, not up to {peak:.0f}; divide 16-bit samples by 32768"
 
 
 OUTPUTS = kinds(*get_args(Output))

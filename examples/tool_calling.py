@@ -3,7 +3,8 @@
     python examples/tool_calling.py "Set a timer for ten minutes." --url http://127.0.0.1:8000
 
 The client describes each function by its name, a sentence and the JSON schema of its arguments. When the model calls
-one, ``app.client`` runs it, sends the result, and asks for the answer that makes use of it.
+one, ``app.client`` runs it, sends the result, and asks for the answer that makes use of it. A plain function runs in a
+thread, an ``async`` one in the event loop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 from parley_voice.app.client import ClientError, Tool, connect
 
 
-async def set_timer(minutes: float) -> dict[str, object]:
+def set_timer(minutes: float) -> dict[str, object]:
     print(f"(a timer runs for {minutes:g} minutes)")
     return {"started": True, "minutes": minutes}
 

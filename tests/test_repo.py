@@ -172,7 +172,7 @@ def test_without_a_fitting_python_one_sentence_says_what_to_install(tmp_path: Pa
 FAKE_PYTHON = """#!/bin/sh
 case "$1" in
 -m) [ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
-    [ "$2" = pip ] && { echo "pip: $*, constraints: $PIP_CONSTRAINT"; PIP_END; } ;;
+    [ "$2" = pip ] && { echo "$PIP_SAYS"; echo "pip: $*, constraints: $PIP_CONSTRAINT" >&2; PIP_END; } ;;
 esac
 exit 0
 """
@@ -182,11 +182,28 @@ def test_the_installer_names_the_size_pins_everything_and_leaves_its_stamp(tmp_p
     result = setup(tmp_path, FAKE_PYTHON.replace("PIP_END", "exit 0"))
     assert result.returncode == 0, result.stderr
     assert re.search(r"about \d+ MB to download, once", result.stdout)
-    assert "--editable ., constraints: constraints.txt" in result.stdout
+    assert "--editable ., constraints: constraints.txt" in result.stderr
     assert (tmp_path / "venv" / "base.stamp").exists()
 
 
+PIP_SAYS = """\
+Obtaining file:///parley
+Collecting numpy==2.4.0 (from parley-voice==0.1.0)
+  Downloading numpy-2.4.0-cp313-cp313-manylinux_2_27_x86_64.whl.metadata (6.6 kB)
+Downloading idna-3.11-py3-none-any.whl (71 kB)
+Downloading numpy-2.4.0-cp313-cp313-manylinux_2_27_x86_64.whl (16.0 MB)
+Installing collected packages: idna, numpy
+"""
+
+
+def test_the_installer_shows_its_progress_in_few_lines(tmp_path: Path) -> None:
+    result = setup(tmp_path, FAKE_PYTHON.replace("PIP_END", "exit 0").replace("$PIP_SAYS", PIP_SAYS))
+    assert result.stdout.splitlines()[1:] == ["  numpy (16.0 MB)", "  unpacking"]
+
+
 def test_a_failed_installation_leaves_no_stamp(tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "base.stamp").touch()
     result = setup(tmp_path, FAKE_PYTHON.replace("PIP_END", "exit 1"))
     assert result.returncode == 1
     assert "The installation failed" in result.stderr

@@ -49,7 +49,16 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
     find("mute").setAttribute("aria-pressed", String(voice.muted));
     find("mute").textContent = voice.muted ? "Unmute" : "Mute";
     find("stop").disabled = !voice.answering;
+    showCamera();
   };
+  const showCamera = () => {
+    const preview = voice.inputs.camera?.preview;
+    find("camera").setAttribute("aria-pressed", String(preview !== undefined));
+    find("camera").textContent = preview ? "Camera off" : "Camera";
+    find("preview").hidden = preview === undefined;
+    if (find("preview").firstChild !== (preview ?? null)) find("preview").replaceChildren(...(preview ? [preview] : []));
+  };
+  const look = () => voice.inputs.look(voice.inputs.camera ? false : null).catch((error) => problem(error.message));
 
   voice.on("change", refresh);
   voice.on("text", show);
@@ -76,13 +85,25 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
   find("talk").onclick = () => (voice.talking ? voice.end() : voice.start());
   find("mute").onclick = () => voice.mute(!voice.muted);
   find("stop").onclick = () => voice.stop();
+  find("camera").onclick = look;
   find("voices").onchange = ({ target }) => voice.useVoice(target.value);
   find("eagerness").onchange = ({ target }) => voice.setEagerness(target.value);
   find("instructions").onchange = ({ target }) => voice.setInstructions(target.value.trim());
-  voice.loaded().then(({ voice_details }) => {
+  voice.loaded().then(({ voice_details, examples, abilities }) => {
     find("voices").append(...voice_details.map(({ id, name }) => new Option(name, id)));
     find("choice").hidden = voice_details.length < 2;
+    find("camera").hidden = !abilities.includes("image");
+    find("examples").append(...examples.map(example));
   });
+
+  /** A question that the model understands, to be asked by a click. */
+  const example = (question) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = question;
+    made.onclick = () => voice.ask(question);
+    return made;
+  };
 
   const watch = () => {
     const { user, answer } = voice.levels();

@@ -74,7 +74,7 @@ def mount(app: FastAPI, service: Service) -> None:
         app,
         _page(gradio, service.described),
         PATH,
-        theme=gradio.themes.Default(primary_hue="teal", font=["system-ui"], font_mono=["ui-monospace"]),
+        theme=gradio.themes.Default(primary_hue="teal"),  # its fonts come with Gradio
         footer_links=[],
         run_history=False,
         ssr_mode=False,
@@ -107,7 +107,10 @@ def _page(gradio: Any, model: ModelInfo) -> Any:
             apply_default_css=False,
         )
         box = gradio.MultimodalTextbox(
-            placeholder="Type a message, or add a file", file_types=["image", "audio", ".txt", ".md"], show_label=False
+            placeholder="Type a message, or add a file",
+            file_types=["image", "audio", ".txt", ".md"],
+            label="Message",
+            show_label=False,
         )
         box.submit(None, [box], [box], js=SAY)
         with gradio.Accordion("Where the time to the first sound went, in ms", open=True):

@@ -65,10 +65,10 @@ CALLER = "parley.caller"
 """The key of the ASGI scope that holds the caller (``Principal``)."""
 
 
-NOT_OURS = (
-    "Pages of this origin may not connect: add it to server.allowed_origins. If this is the server's own page, "
-    "the proxy in front of the server must forward the Host header."
-)
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Names of this machine in an origin. They are not interchangeable: browsers tell them apart, and a port may belong to
+different programs at 127.0.0.1 and at ::1.
+"""
 
 
 class Gate:
@@ -121,7 +121,8 @@ class Gate:
             refusal = await self._pass(scope, receive, send)
         if refusal is not None:
             client = address_of(scope) or NOBODY
-            audit("request.refused", client=client, path=scope["path"], status=refusal[0], code=refusal[1])
+            page = {"origin": Headers(scope=scope)["origin"]} if refusal[1] == "origin_not_allowed" else {}
+            audit("request.refused", client=client, path=scope["path"], status=refusal[0], code=refusal[1], **page)
             await refuse(scope, send, *refusal)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:
@@ -142,7 +143,7 @@ class Gate:
         if not self._knows_host(host):
             return 403, "host_not_allowed", "The Host header does not name this server: see server.allowed_hosts."
         if origin is not None and not self._is_file(scope) and not self._knows_origin(origin, host):
-            return 403, "origin_not_allowed", NOT_OURS
+            return 403, "origin_not_allowed", self._foreign(origin)
         given, address = given_key(headers), address_of(scope)
         if given is not None and (wait_s := self._throttle.wait_s(address)):
             return 429, "too_many_wrong_keys", f"Too many wrong keys from {address}: retry in {math.ceil(wait_s)} s."
@@ -202,6 +203,15 @@ class Gate:
             return True
         scheme, _, rest = origin.partition("://")
         return scheme in ("http", "https") and rest == host.lower()
+
+    def _foreign(self, origin: str) -> str:
+        """Return the message of a refused origin."""
+        differs = "Browsers treat localhost, 127.0.0.1 and [::1] as different origins. "
+        return (
+            f"Pages of {origin:.100} may not connect: add this origin to server.allowed_origins. "
+            f"{differs if _loopback_twins(origin) & self._origins else ''}"
+            "If this is the server's own page, the proxy in front of the server must forward the Host header."
+        )
 
     def _is_open(self, scope: Scope) -> bool:
         """Return whether the path needs no key here: probes, the page's files and the API documentation.
@@ -286,6 +296,15 @@ def _host_name(host: str) -> str:
     """
     known = _HOST.fullmatch(host)
     return (known["address"] or known["name"]).lower() if known else ""
+
+
+def _loopback_twins(origin: str) -> set[str]:
+    """Return the origins that differ from this one only in the name of this machine."""
+    scheme, _, host = origin.lower().rstrip("/").partition("://")
+    for name in LOOPBACK:
+        if host == name or host.startswith(f"{name}:"):
+            return {f"{scheme}://{other}{host.removeprefix(name)}" for other in LOOPBACK}
+    return set()
 
 
 def _is_address(name: str) -> bool:

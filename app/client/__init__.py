@@ -12,7 +12,7 @@ from typing import Literal
 
 from app.client import websocket
 from app.client.channel import ClientChannel, ClientError
-from app.client.client import Client, Eagerness, Events, Tool
+from app.client.client import Client, Eagerness, Events
 from app.client.events import (
     AudioDelta,
     CallDone,
@@ -32,6 +32,7 @@ from app.client.events import (
     TranscriptionCompleted,
 )
 from app.client.response import Response
+from app.client.tool import Tool
 from app.client.websocket import SILENCE_S
 
 __all__ = [

@@ -10,8 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakSet
@@ -37,6 +36,7 @@ from app.client.events import (
 from app.client.microphone import Microphone
 from app.client.reader import Events
 from app.client.response import Response
+from app.client.tool import Tool
 from app.ids import new_id
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
@@ -53,29 +53,6 @@ UNASKED = 100
 
 PATIENCE_S = 15.0
 """Seconds of silence after which a spoken turn counts as unanswered. The slowest turn detection waits 8 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A function that the model may call. ``parameters`` is the JSON schema of its arguments."""
-
-    name: str
-    description: str
-    run: Callable[..., Awaitable[Any]]
-    """The function. It receives the arguments by name; the model receives its result as JSON."""
-    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    parley: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Parley's settings for a tool, such as ``{"speech": True}``. Other servers do not know them.
-
-    With ``on_interrupt: cancel``, the user's speech cancels the function. ``answer`` is not for this client, which
-    requests each answer itself.
-    """
-
-    def schema(self) -> dict[str, Any]:
-        """Return the tool in the format of the session's settings."""
-        about = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        ours = {"parley": dict(self.parley)} if self.parley else {}
-        return {"type": "function", **about, **ours}
 
 
 class Client:
@@ -262,17 +239,18 @@ class Client:
 
     async def _run(self, tool: Tool, arguments: dict[str, Any]) -> str:
         """Return a function's result as JSON. The model receives its errors, so that the conversation continues."""
+        deadline = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(None) as deadline:
+            async with deadline:
                 if tool.parley.get("on_interrupt") == "cancel":
                     self._cancellable.add(deadline)
                 try:
-                    return orjson.dumps(await tool.run(**arguments)).decode()
+                    return orjson.dumps(await tool.call(arguments)).decode()
                 finally:
                     self._cancellable.discard(deadline)
         except Exception as error:
             log.warning("the tool %s failed", tool.name, exc_info=error)
-            text = "cancelled, because the user spoke" if isinstance(error, TimeoutError) else str(error)
+            text = "cancelled, because the user spoke" if deadline.expired() else str(error)
             return orjson.dumps({"error": text or type(error).__name__}).decode()
 
     async def _read(self) -> None:

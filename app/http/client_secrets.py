@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from app.access.auth import caller_of
 from app.access.client_secrets import LIFETIME_S, LIFETIMES_S
+from app.facts import no_memory
 from app.http.body import StrictRoute
 from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
@@ -76,7 +77,9 @@ def client_secrets(service: Service) -> APIRouter:
 
 def _issue(service: Service, body: SecretRequest, maker: Principal) -> ClientSecret:
     context, lifetime_s = service.context(), body.expires_after.seconds
-    options = opening_options(context.engine.model, body.session)
+    options = opening_options(context, body.session)
+    if options.parley.memory is not None and context.memory is None:
+        raise no_memory()
     secret = service.issue_secret(body.session, lifetime_s, maker)
     session = session_view(context, new_id("sess"), int(context.wall() + context.limits.session_s), options)
     return ClientSecret(

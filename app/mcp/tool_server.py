@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
 import orjson
@@ -44,11 +44,20 @@ MOST_CALLS = 16
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 
+class ToolProvider(Protocol):
+    """Runs tools: an MCP server for one client, or a part of this server."""
+
+    @property
+    def entry(self) -> ToolServerEntry: ...
+
+    async def call(self, name: str, arguments: str) -> CallResult: ...
+
+
 @dataclass(frozen=True, slots=True)
 class HostedTool:
     """A tool of a server. ``function`` is its name in the prompt."""
 
-    server: ToolServer
+    server: ToolProvider
     name: str
     function: str
     description: str

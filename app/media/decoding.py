@@ -143,35 +143,37 @@ class Decoding:
             self._ended.pop()
             self._places = max(1, self._places - 1)
         for turn in sorted(self._line, key=lambda one: self._served[one.client]):
-            if self._may_run(turn):
+            if self._may_run(turn, self._places):
                 self._line.remove(turn)
                 self._running.append(turn)
                 self._served[turn.client] += 1
                 turn.begins.set()
-                if isinstance(turn.job, VideoJob) and self._places == 1 and not self._is_closed:
-                    self._places = 2
-                    self._threads.submit(self._add)  # for images, which must not wait for it to start
+                if not isinstance(turn.job, ImageJob) and self._places == 1 and not self._is_closed:
+                    self._add_place()  # for images, which must not wait for it to start
         if self._line and self._growing is None and self._places < MOST_PROCESSES:
             self._growing = asyncio.get_running_loop().call_later(_GROW_S, self._grow)
 
     def _grow(self) -> None:
-        """Allow one more process if jobs still wait after ``_GROW_S``."""
+        """Start one more process if a job that waits since ``_GROW_S`` could run in it."""
         self._growing = None
-        if self._line and len(self._running) >= self._places:
-            self._places += 1
+        if any(self._may_run(turn, self._places + 1) for turn in self._line):
+            self._add_place()
         self._begin_turns()
 
-    def _may_run(self, turn: _Turn) -> bool:
+    def _add_place(self) -> None:
+        self._places += 1
+        self._threads.submit(self._add)
+
+    def _may_run(self, turn: _Turn, places: int) -> bool:
+        """Whether a job may begin where so many may run. Recordings leave one place for images, except the only one."""
         running = self._running
-        if len(running) >= self._places or any(one.client == turn.client for one in running):
+        if len(running) >= places or any(one.client == turn.client for one in running):
             return False
-        match turn.job:
-            case ImageJob():
-                return True
-            case AudioJob():
-                return sum(not isinstance(one.job, ImageJob) for one in running) < MOST_PROCESSES - 1
-            case VideoJob():
-                return not any(isinstance(one.job, VideoJob) for one in running)
+        if isinstance(turn.job, ImageJob):
+            return True
+        recordings = [one.job for one in running if not isinstance(one.job, ImageJob)]
+        has_video = isinstance(turn.job, VideoJob) and any(isinstance(one, VideoJob) for one in recordings)
+        return len(recordings) < max(1, places - 1) and not has_video
 
     def _run(self, job: Job, data: bytes, left: threading.Event) -> Result:
         decoder = self._taken()
@@ -195,7 +197,7 @@ class Decoding:
         with self._lock:
             if not decoder.alive:
                 self._end_process(decoder)
-                if self._idle or self._is_closed:
+                if self._is_closed:
                     return
                 decoder = self._new()
             now_s = time.monotonic()

@@ -17,13 +17,19 @@ from engine.core import Pcm, Wave
 Eagerness = Literal["low", "medium", "high"]
 
 
-class EnginePort(Protocol):
-    """The engine as a session sees it."""
+class AnswerSource(Protocol):
+    """A source of answers: the engine, or fixed lines."""
 
     @property
     def model(self) -> ModelInfo: ...
 
     def open(self, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]: ...
+
+
+class EnginePort(AnswerSource, Protocol):
+    """The engine as a session sees it."""
+
+    def prepare(self, request: Request) -> None: ...
 
 
 class Vad(Protocol):

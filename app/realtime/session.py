@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from app.ids import new_id
 from app.limits.fair_scheduler import metered
 from app.limits.held_size import held_size
@@ -67,9 +69,9 @@ class Session:
         self._context = context
         self._emit = emit
         self._profile = profile
-        limits, model = context.limits, context.engine.model
+        limits = context.limits
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6), context.room)
-        self._options = opening_options(model, start or {}, asked_model)
+        self._options = opening_options(context, start or {}, asked_model)
         self._settings_size = 0
         self._hold_settings(self._options)
         self._expires_at_s = int(context.wall() + limits.session_s)
@@ -86,8 +88,11 @@ class Session:
 
     async def run(self, received: AsyncIterator[Received]) -> None:
         """Serve the client until ``received`` ends. Everything that the session holds is freed when this returns."""
-        self._emit(self.greeting())
         try:
+            failure = await self._open_memory()
+            self._emit(self.greeting())
+            if failure is not None:
+                self._refuse(failure, None)
             async with CycleFreeTaskGroup() as tasks:
                 self._responses.start(tasks)
                 async for one in received:
@@ -191,7 +196,7 @@ class Session:
                 self._responses.calls.user_speaks(False)
                 self._emit(server_events.AudioClearedEvent())
             case client_events.UpdateSession(patch):
-                self._update(patch)
+                await self._update(patch)
             case (
                 client_events.CreateItem()
                 | client_events.RetrieveItem()
@@ -333,7 +338,19 @@ class Session:
         else:
             self._responses.preparation.keep(utterance)
 
-    def _update(self, patch: dict[str, object]) -> None:
+    async def _open_memory(self) -> Refusal | None:
+        """Read the facts that the initial settings ask for. If this fails, the session starts without memory."""
+        memory = self._options.parley.memory
+        try:
+            await self._responses.memory.use(None if memory is None else memory.user)
+        except Refusal as refusal:
+            extras = replace(self._options.parley, memory=None)
+            self._options = replace(self._options, parley=extras)
+            self._responses.configure(self._options)
+            return refusal
+        return None
+
+    async def _update(self, patch: dict[str, object]) -> None:
         """Merge new settings. After a Refusal nothing has changed, except when only an unsupported tool was refused."""
         offer = functions_only(patch, "session")
         servers, unserved = self._responses.hosted.read(offer)
@@ -344,6 +361,7 @@ class Session:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
         self._hold_settings(options)
+        await self._responses.memory.use(None if options.parley.memory is None else options.parley.memory.user)
         log_mapped(self._context, self.id, options, unknown)
         self._options = options
         self._responses.configure(options)

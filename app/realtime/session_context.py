@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from app.facts import MemoryAccess
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
@@ -38,6 +39,8 @@ class SessionContext:
     camera_every_s: float = 0.5
     summarize_at: float = 0.75
     """See ``Settings.summarize_at``."""
+    instructions: str = ""
+    """See ``Settings.instructions``."""
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's share of the event loop's time."""
     room: MemoryReservation = field(default_factory=MemoryReservation)
@@ -51,6 +54,8 @@ class SessionContext:
     """The thread in which end-of-turn models listen."""
     tool_servers: ToolServers = field(default_factory=ToolServers)
     """The MCP servers that the operator configured."""
+    memory: MemoryAccess | None = None
+    """The facts of the session's key; None on a server without memory."""
 
     @property
     def camera(self) -> CameraFeed:

@@ -13,15 +13,18 @@ from app.realtime.protocol import SessionOptions, Transcription, listed, name_of
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import ignored_hints, without_ignored_hints
 from app.telemetry import log
-from engine import ModelInfo
 
 
-def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = "") -> SessionOptions:
-    """Return the model's default settings merged with ``start``. Raises Refusal."""
+def opening_options(context: SessionContext, start: dict[str, Any], asked_model: str = "") -> SessionOptions:
+    """Return the default settings of the server and its model, merged with ``start``. Raises Refusal."""
+    model = context.engine.model
     asked = asked_model or str(start.get("model") or "")[:200] or model.name
     kind = "transcription" if start.get("type") == "transcription" else "realtime"
     options = SessionOptions(
-        type=kind, model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"]
+        type=kind,
+        model=asked,
+        output_modalities=["audio" if "speech" in model.abilities else "text"],
+        instructions=context.instructions,
     )
     audio, voice = options.audio, model.voices[0].id if model.voices else ""
     input = replace(audio.input, transcription=Transcription()) if kind == "transcription" else audio.input
@@ -53,6 +56,8 @@ def session_view(
         "understands_speech": model.understands_speech,
         "notes": list(model.notes),
     }
+    if context.memory is not None:
+        loaded["memory_available"] = True
     if resume_token is not None:
         loaded["resume_token"] = resume_token
     shown = without_ignored_hints(options, model)

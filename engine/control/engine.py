@@ -35,7 +35,7 @@ class Engine:
             ConfigError: The deployment is invalid.
             WeightsError: Models are missing on this machine.
         """
-        if spec.launcher != "ray" and spec.cluster.listen is None:  # otherwise they may be on other machines
+        if spec.on_one_machine:
             check_here(name for stage in spec.stages for name in stage.all_weights)
         self.spec = spec = written_out(spec)
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "LAUNCHER")(spec.cluster)
@@ -132,6 +132,17 @@ class Engine:
             A context manager of the answer's chunks. If the request fails, iterating raises one EngineError.
         """
         return self._orchestrator.open(request, inputs)
+
+    def prepare(self, request: Request) -> None:
+        """Let the model prefill the known part of a prompt while nobody waits for it.
+
+        No request waits for a preparation, except one that continues its prompt. A session's next preparation or
+        request replaces it, and requests of other sessions take its slot if no other is free.
+
+        Args:
+            request: The request that is expected. Its last user messages need not be complete.
+        """
+        self._orchestrator.prepare(request)
 
     @property
     def _changes(self) -> Changes:

@@ -18,12 +18,13 @@ from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.control.replica_info import ProcessorTime, ReplicaInfo
+from engine.control.replica_info import ReplicaInfo
 from engine.core import StageInfo
 from engine.deployment.config import EngineSpec
 from engine.deployment.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.ipc import messages
+from engine.ipc.processor_time import ProcessorTime
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class Fleet:
         worker.on_beat = lambda beat: self._beat(placement, worker, beat)
         worker.on_blocking = lambda step: self._blocking(worker, step)
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
-        self._membership.join(worker.id, worker.processor_time())
+        self._membership.join(worker.id)
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
@@ -192,7 +193,7 @@ class Fleet:
             )
 
     def _beat(self, placement: Placement, worker: RemoteWorker, beat: messages.Beat) -> None:
-        if self._membership.beat(worker.id, beat, worker.processor_time()) is not None:
+        if self._membership.beat(worker.id, beat) is not None:
             behind_s = self._loop.time() - beat.at_s if beat.at_s is not None else 0.0
             worker.behind_s = behind_s if abs(behind_s) > SAME_CLOCK_S else 0.0
             for stage in beat.queues:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from engine.control.replica_info import ProcessorTime
 from engine.deployment.config import HeartbeatSpec
 from engine.ipc.messages import Beat, Blocking
+from engine.ipc.processor_time import Activity, ProcessorTime
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,8 @@ FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
 STEADY_S = 60.0  # a worker that has lived this long does not count as flapping
 ON_DISK_S = 5.0  # maximum time for which a worker may wait for a disk without counting as hung
 LONELY_S = 1.0  # maximum penalty of a worker whose stages have no other replica
+MOST_PATIENCE_S = 4.0  # maximum extra time for silence after losses of the same worker: each restart adds load
+QUIET = 2  # a worker of which nothing has been heard for this many heartbeat intervals is observed
 
 
 @dataclass(slots=True)
@@ -47,12 +49,14 @@ class Life:
     """The last time at which it completed a step, or had nothing to do."""
     beat: Beat
     """Its last heartbeat; an empty one before the first."""
-    spent: ProcessorTime | None = None
-    """Its processor time at the last heartbeat; None if unknown."""
-    excused_s: float = 0.0
-    """Part of its wait for a processor since then that was added to its deadlines."""
-    on_disk_s: float = 0.0
-    """Part of its wait for a disk since then that was added to its deadlines."""
+    patience_s: float = 0.0
+    """Extra time that it may be silent, because earlier incarnations were lost."""
+    reading: ProcessorTime | None = None
+    """Its processor time when it was last observed; None if it is not observed, or if that is unknown."""
+    read_s: float = -math.inf
+    """The time of its last observation."""
+    observed: Activity = field(default_factory=Activity)
+    """What it did while it was observed, since it was last heard."""
     blocking: dict[str, BlockingStep] = field(default_factory=dict[str, BlockingStep])
     """The current steps of its blocking stages, by stage."""
     blocks: set[str] = field(default_factory=set[str])
@@ -62,6 +66,26 @@ class Life:
     def busy(self) -> bool:
         """Whether requests were ready to step at the last heartbeat."""
         return any(self.beat.queues.values())
+
+    @property
+    def quiet_s(self) -> float:
+        """The time since which it should have done something: beat, completed a step, or returned from one."""
+        steps_s = (step.until_s - step.most_s for step in self.blocking.values())
+        return min(self.last_seen_s, self.moved_s if self.busy else math.inf, *steps_s)
+
+    def heard(self, now_s: float) -> None:
+        """Record a sign of life."""
+        self.last_seen_s = now_s
+        self.observed = Activity()
+        if self.quiet_s >= now_s:
+            self.reading = None
+
+    def give_back(self, lost_s: float) -> None:
+        """Extend all deadlines by ``lost_s``, seconds that do not count as silence."""
+        self.last_seen_s += lost_s
+        self.moved_s += lost_s
+        for step in self.blocking.values():
+            step.until_s += lost_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +121,12 @@ class Membership:
         self._incarnations[name] += 1
         return f"{name}#{self._incarnations[name]}"
 
-    def join(self, worker: str, spent: ProcessorTime | None = None) -> None:
-        """Watch an incarnation from now on. ``spent`` is its processor time so far."""
+    def join(self, worker: str) -> None:
+        """Watch an incarnation from now on."""
         now_s = self._now()
-        self._lives[worker] = Life(now_s, now_s, now_s, Beat(worker, 0, {}, {}), spent)
+        record = self._records.get(worker.rpartition("#")[0], _Record())
+        patience_s = min(self._penalty_s(record), MOST_PATIENCE_S)
+        self._lives[worker] = Life(now_s, now_s, now_s, Beat(worker, 0, {}, {}), patience_s)
 
     def leave(self, worker: str) -> None:
         """Forget an incarnation. Unknown ones are ignored."""
@@ -112,7 +138,7 @@ class Membership:
     def life(self, worker: str) -> Life | None:
         return self._lives.get(worker)
 
-    def beat(self, sender: str, beat: Beat, spent: ProcessorTime | None = None) -> Life | None:
+    def beat(self, sender: str, beat: Beat) -> Life | None:
         """Record a heartbeat from ``sender``'s link. Return None, and warn once, if its content is impossible.
 
         Chunks need not count as signs of life, because they share the link and the event loop with the heartbeats.
@@ -129,10 +155,7 @@ class Membership:
         life.beat = beat
         if beat.steps != before.steps or not life.busy:
             life.moved_s = now_s
-        life.last_seen_s = now_s
-        life.spent = spent
-        life.excused_s = 0.0
-        life.on_disk_s = 0.0
+        life.heard(now_s)
         return life
 
     def blocking(self, worker: str, step: Blocking) -> None:
@@ -144,48 +167,73 @@ class Membership:
         if life is None or not 0 <= step.most_s < math.inf:
             self._warn(worker, "its blocking step has an invalid duration")
             return
-        life.last_seen_s = life.moved_s = now_s = self._now()
+        now_s = self._now()
+        life.moved_s = now_s
         life.blocks.add(step.stage)
         if step.most_s:
             life.blocking[step.stage] = BlockingStep(step.most_s, now_s + step.most_s)
         else:
             life.blocking.pop(step.stage, None)
+        life.heard(now_s)
 
     @property
     def due_s(self) -> float:
-        """Return the next time at which a worker may count as lost; infinity without workers."""
-        self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
+        """Return the next time at which to observe a worker, or at which one may count as lost.
+
+        Infinity without workers.
+        """
+        due_s = (min(self._deadline_s(life), self._observation_s(life)) for life in self._lives.values())
+        self._planned_s = min(due_s, default=math.inf)
         return self._planned_s
 
-    def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
+    def look(self, read: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
         """Return the workers that count as lost now, and forget them.
 
-        Time for which a worker waited for a processor or a disk does not count as silence; ``spent`` returns the
-        processor time of a worker, or None if it is unknown. If this call itself is late, the server's event loop was
-        blocked and read no heartbeats. Then every deadline is extended by that time, plus one heartbeat interval.
+        ``read`` returns the processor time of a worker, or None if it is unknown. A quiet worker is observed: time for
+        which it waits for a processor or a disk does not count as silence.
+
+        If this call itself is late, the server's event loop was blocked and read no heartbeats. Then every deadline is
+        extended by that time, and is at least one heartbeat interval away.
         """
         now_s = self._now()
         late_s = now_s - self._planned_s
         if late_s > self._spec.interval_s:
             log.warning("the server was blocked for %.1f s; worker deadlines are extended", late_s)
             for life in self._lives.values():
-                _give_back(life, late_s + self._spec.interval_s)
+                self._excuse_stall(life, late_s, now_s)
             return []
         lost: list[Loss] = []
         for id, life in self._lives.items():
-            if self._deadline_s(life) > now_s:
-                continue
-            had = _since_seen(life, spent(id))
-            if had is not None:
-                _excuse(life, had.waited_s)
-                if had.on_disk and self._deadline_s(life) <= now_s and life.on_disk_s < ON_DISK_S:
-                    life.on_disk_s += self._spec.interval_s
-                    _give_back(life, self._spec.interval_s)
+            if min(self._observation_s(life), self._deadline_s(life)) <= now_s:
+                self._observe(life, read(id), now_s)
             if self._deadline_s(life) <= now_s:
-                lost.append(Loss(id, self._why(life, now_s) + _described(had)))
+                lost.append(Loss(id, self._why(life, now_s) + _described(life.observed)))
         for loss in lost:
             self.leave(loss.worker)
         return lost
+
+    def _excuse_stall(self, life: Life, late_s: float, now_s: float) -> None:
+        life.give_back(max(late_s, now_s + self._spec.interval_s - self._deadline_s(life)))
+        life.reading = None
+        life.read_s = now_s
+
+    def _observation_s(self, life: Life) -> float:
+        return max(life.quiet_s + QUIET * self._spec.interval_s, life.read_s + self._spec.interval_s)
+
+    @staticmethod
+    def _observe(life: Life, reading: ProcessorTime | None, now_s: float) -> None:
+        """Extend a worker's deadlines by its waits since it was last observed."""
+        life.read_s = now_s
+        before = life.reading
+        life.reading = reading
+        if before is None or reading is None:
+            return
+        activity = reading.since(before)
+        excused_s = activity.waited_s
+        if life.observed.on_disk_s < ON_DISK_S:
+            excused_s = max(excused_s, activity.on_disk_s)
+        life.observed += activity
+        life.give_back(excused_s)
 
     def lost(self, name: str) -> None:
         """Record the unplanned loss of a worker, by its name."""
@@ -208,7 +256,7 @@ class Membership:
 
     def _limit_s(self, life: Life) -> float:
         steps_s = (step_s for stage, step_s in life.beat.step_s.items() if stage not in life.blocks)
-        return max(self._spec.timeout_s, STEPS * max(steps_s, default=0.0))
+        return max(self._spec.timeout_s, STEPS * max(steps_s, default=0.0)) + life.patience_s
 
     def _deadline_s(self, life: Life) -> float:
         if life.blocking:
@@ -229,35 +277,12 @@ class Membership:
             log.warning("a heartbeat of %s is ignored: %s", sender, wrong)
 
 
-def _since_seen(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None:
-    """Return a worker's processor time since its last heartbeat; None if unknown."""
-    if spent is None or life.spent is None:
-        return None
-    return ProcessorTime(spent.computed_s - life.spent.computed_s, spent.waited_s - life.spent.waited_s, spent.on_disk)
-
-
-def _excuse(life: Life, waited_s: float) -> None:
-    """Extend a worker's deadlines by the time for which it waited for a processor, unless that was done before."""
-    if waited_s > life.excused_s:
-        _give_back(life, waited_s - life.excused_s)
-        life.excused_s = waited_s
-
-
-def _give_back(life: Life, lost_s: float) -> None:
-    """Extend all deadlines of a worker by ``lost_s``, seconds that do not count as silence."""
-    life.last_seen_s += lost_s
-    life.moved_s += lost_s
-    for step in life.blocking.values():
-        step.until_s += lost_s
-
-
-def _described(had: ProcessorTime | None) -> str:
-    """Describe a worker's processor time as the end of a sentence."""
-    if had is None:
+def _described(did: Activity) -> str:
+    """Describe what a worker did while it was observed, as the end of a sentence."""
+    if not did.elapsed_s:
         return ""
-    did = f"computed for {had.computed_s:.1f} s and waited for a processor for {had.waited_s:.1f} s"
-    did += ", and waits for a disk" if had.on_disk else ""
-    return f" (since its last heartbeat, it has {did})"
+    waits = f"waited for a processor for {did.waited_s:.1f} s and for a disk for {did.on_disk_s:.1f} s"
+    return f" (in the last {did.elapsed_s:.1f} s, it computed for {did.computed_s:.1f} s, and {waits})"
 
 
 def _wrong(beat: Beat) -> str:

@@ -25,6 +25,7 @@ from engine.control.hops import Hops
 from engine.control.stall_deadline import StallDeadline
 from engine.core import Request, Sampling
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
+from engine.ipc import messages
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,12 @@ class Orchestrator:
                 await _ended(follow)
             finally:
                 chunks.stream.drop()
+
+    def prepare(self, request: Request) -> None:
+        """Let the stages prepare for a coming request, for example by a prefill of its prompt."""
+        for pool in self.pools:
+            if pool.info.prepares and (replica := pool.likely(request.session)) is not None:
+                replica.host.prepare(messages.Prepare("", pool.info.name, request))
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
         """Run a request from its checks to its end, as its root task.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.chunk import Chunk
-from engine.control.replica_info import ProcessorTime
 from engine.core import Request
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.ipc import links, messages
+from engine.ipc.processor_time import ProcessorTime
 from engine.stream import ReplayBuffer, Taken
 
 
@@ -109,7 +109,7 @@ class RemoteWorker:
         self.on_blocking: Callable[[messages.Blocking], None] = lambda step: None
         self.on_leave: Callable[[], object] = lambda: None
         self.processor_time: Callable[[], ProcessorTime | None] = lambda: None
-        """Its processor time since it started; None if unknown."""
+        """Reads its processor time; None if unknown."""
         self.gone = asyncio.Event()
         self.fenced = False
         self.hung = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -33,15 +32,3 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Counts of the stage's prefix cache at the last heartbeat; None for a stage without one."""
     unavailable: str = ""
     """A sentence that says why the stage cannot work now: the remote server that it calls is down. Otherwise empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessorTime:
-    """Processor time of a worker's main thread since it started."""
-
-    computed_s: float
-    """Seconds on a processor."""
-    waited_s: float
-    """Seconds in which it was ready to run but had no processor."""
-    on_disk: bool = False
-    """Whether it now waits for a disk, or for a page of its memory to be loaded from one."""

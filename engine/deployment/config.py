@@ -184,6 +184,11 @@ class EngineSpec:
         """The name to show before the model has been loaded."""
         return self.name or self.model or "+".join(stage.use for stage in self.stages)
 
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all workers, and so all models, are on the server's machine."""
+        return self.launcher != "ray" and self.cluster.listen is None
+
 
 def load_config(path: str | Path, weights: str | None = None) -> EngineSpec:
     """Read a deployment's YAML file.

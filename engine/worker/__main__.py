@@ -26,6 +26,7 @@ from engine.errors import ConfigError, EngineError, plain
 from engine.ipc import links, messages
 from engine.ipc.handshake import read_token
 from engine.ipc.protocol_version import ANOTHER, VERSION
+from engine.ipc.spawn import end_with_parent
 from engine.worker.loop.worker import Worker
 from engine.worker.process.join_client import JoinRequest, connect
 from engine.worker.process.stage_loader import build, serve, set_niceness, set_visible_device
@@ -76,10 +77,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _work(arguments: argparse.Namespace) -> int:
-    worker_main = WorkerMain()
+    worker_main = WorkerMain(None if arguments.join is None else Watchdog())
     if arguments.tied:
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: os._exit(GONE))
     if arguments.join is None:
+        if end := end_with_parent(signal.SIGKILL):  # a native call that holds the GIL would not notice the closed link
+            end()
         link = links.SocketLink(worker_main.receive, worker_main.lost, near=True)
         sock = socket.socket(fileno=arguments.socket)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
@@ -113,9 +116,13 @@ def _call(arguments: argparse.Namespace) -> JoinRequest:
 
 
 class WorkerMain:
-    """A worker's process: it receives a task, builds its stages, and serves until the end."""
+    """A worker's process: it receives a task, builds its stages, and serves until the end.
 
-    def __init__(self) -> None:
+    ``watchdog`` ends the process if a step exceeds its deadline. None: the server does that.
+    """
+
+    def __init__(self, watchdog: Watchdog | None) -> None:
+        self._watchdog = watchdog
         self._task: asyncio.Future[messages.Task | None] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._worker: Worker | None = None
@@ -152,11 +159,10 @@ class WorkerMain:
         task = await self._task
         if task is None:
             return self._code
-        last_resort = Watchdog()
 
         def send(message: messages.Message) -> None:
-            if isinstance(message, messages.Blocking):
-                last_resort.note(message)
+            if self._watchdog is not None and isinstance(message, messages.Blocking):
+                self._watchdog.note(message)
             link.send(message)
 
         try:

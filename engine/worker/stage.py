@@ -176,7 +176,7 @@ class StageConfig:
     models: tuple[tuple[str, StageConfig], ...] = ()
     """The ``use`` and the configuration of each model of a composed stage, in order."""
     may_decline: bool = False
-    """Whether the stage may raise Declined, so that the next model of its chain takes over."""
+    """Whether a next model of its chain takes over if the stage raises Declined or fails before its first chunk."""
 
 
 def config_of(spec: StageSpec, config: StageConfig) -> StageConfig:

@@ -73,9 +73,17 @@ def _of_file(file: str, export: str, path: str) -> Any:
         raise ConfigError(f"{path}: there is no file {file}")
     module = _module_of(file, path)
     if not hasattr(module, name):
-        hint = "" if export else f"; name the stage's class: use: {file}:CLASS"
+        classes = _stages_in(module)
+        choice = "|".join(classes) or "CLASS"
+        hint = f" ({nearest(name, classes)})" if export else f"; name the stage's class: use: {file}:{choice}"
         raise ConfigError(f"{path}: {file} has no {name}{hint}")
     return getattr(module, name)
+
+
+def _stages_in(module: ModuleType) -> list[str]:
+    """Return the names of the stage classes that a file defines."""
+    own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+    return list(dict.fromkeys(one.__name__ for one in own if _is_stage_type(one)))
 
 
 def _module_of(file: str, path: str) -> ModuleType:
@@ -110,7 +118,11 @@ def _loaded(point: EntryPoint, use: str, path: str) -> Any:
 
 
 def _checked(found: Any, use: str, path: str) -> StageType:
-    if not callable(found) or not callable(getattr(found, "describe", None)):
+    if not _is_stage_type(found):
         raise ConfigError(f"{path}: {use} is not a stage type: it must be callable and have a describe(config) method")
     stage: Any = found
     return stage
+
+
+def _is_stage_type(found: Any) -> bool:
+    return callable(found) and callable(getattr(found, "describe", None))

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -124,6 +125,23 @@ def test_a_port_in_use_is_one_clear_error() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"server\.port: {port} is in use"):
             serve(script_spec(port=port))
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_class_that_its_file_lacks_is_reported_before_anything_listens(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bind(*_: object) -> None:
+        raise AssertionError("the server listens")
+
+    monkeypatch.setattr("app.server._bind", bind)
+    file = tmp_path / "mine.py"
+    file.write_text("from engine.worker.models.script import ScriptEars\n\nclass Mine(ScriptEars): ...\n")
+    uses = ["script.ears", "script.thinker", "script.talker", "script.code2wav"]
+    uses[place] = f"{file}:Mien"
+    spec = parse_config(f"stages: [{', '.join(f'{{use: {use!r}}}' for use in uses)}]")
+    with pytest.raises(ConfigError, match=rf"stages\[{place}\].use: .*mine.py has no Mien \(did you mean 'Mine'"):
+        serve(spec)
 
 
 def test_an_unknown_server_key_is_one_clear_error() -> None:

@@ -23,6 +23,8 @@ import msgspec
 import psutil
 import yaml
 
+from tests.soak import memory
+
 ROOT = Path(__file__).parents[2]
 START_S = 90.0
 STOP_S = 20.0
@@ -59,7 +61,7 @@ class Target:
 
     def __init__(self, process: Process, port: int, log: Path) -> None:
         self.port, self.pid, self._log, self._process = port, process.pid, log, process
-        self._rss = self.rss_mb()
+        self._own = self.own_mb()
 
     @property
     def http(self) -> str:
@@ -88,17 +90,17 @@ class Target:
             return [main, *main.children(recursive=True)]
         return []
 
-    def rss_mb(self) -> float:
-        """Of the server and its workers together."""
-        total = 0
+    def own_mb(self) -> float:
+        """Of the server, its workers and helpers together, without the files' pages, which they share."""
+        total = 0.0
         for process in self.processes():
-            with suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
-        return total / MB
+            with suppress(OSError):  # it has just ended
+                total += memory.own_mb(process.pid)
+        return total
 
     def grown_mb(self) -> float:
         """Since it was up."""
-        return self.rss_mb() - self._rss
+        return self.own_mb() - self._own
 
     def descriptors(self) -> int:
         return psutil.Process(self.pid).num_fds()

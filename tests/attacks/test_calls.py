@@ -51,14 +51,10 @@ peer_connection.checked = lambda sdp: Offer(sdp, (), ())
 peer_connection.PeerConnection._answerable = lambda self: contextlib.nullcontext()
 """
 PATIENT = """
+from app import server
 from app.transports import outbox
-from app.transports.channel import Channel
 
-async def send_all(channel):
-    while (text := channel.outbox.take()) is not None:
-        await channel.transport.send(text)
-
-outbox.MAX_CHARS, Channel._send_all = 1 << 40, send_all
+outbox.MAX_CHARS, server.PONG_S = 1 << 40, 3600.0
 """
 LONGEST_MS, MOST_MB = 100, 300
 
@@ -224,7 +220,7 @@ async def test_sidebands_that_nobody_reads(tmp_path: Path, guarded: bool) -> Non
     path = "/v1/realtime?call_id="
     settings = {"type": "realtime", "instructions": "Be kind. " * 10_000}
     update = json.dumps({"type": "session.update", "session": settings})
-    server = {"limits": {"sidebands": SIDEBANDS + 1}}
+    server = {"limits": {"sidebands": SIDEBANDS + 1, **({} if guarded else {"send_timeout_s": 3600.0})}}
     before = LOOPBACK + (PATIENT if not guarded else "")
     async with (
         attacked(tmp_path, server, before=before, asks=guarded) as (aim, bystander, peak),

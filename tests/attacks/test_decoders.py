@@ -19,6 +19,7 @@ from websockets.asyncio.client import connect
 from tests.app.media.boxes import box, element, fragment, full_box, mp4, track
 from tests.app.media.test_images import png
 from tests.app.media.test_videos import video
+from tests.app.rig import eventually
 from tests.attacks.target import DECODES_HERE, Target, attacked, target
 
 pytestmark = pytest.mark.attacks
@@ -142,6 +143,7 @@ async def test_a_hostile_file(name: str, tmp_path: Path) -> None:
     print(
         name,
         results,
+        [round(one, 2) for one in waited_s],
         f"picture {alone_s:.2f} s, then {max(waited_s):.2f} s,",
         bystander.waits,
         f"{peak.grown_mb:.0f} MB",
@@ -169,7 +171,14 @@ async def test_a_jpeg_of_scans_holds_the_decoder_where_they_are_not_counted(tmp_
 
 
 def decoders_of(aim: Target) -> list[psutil.Process]:
-    return [one for one in aim.processes() if any("decoder_process" in word for word in one.cmdline())]
+    return [one for one in aim.processes() if any("decoder_process" in word for word in command_of(one))]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has just ended
+        return []
 
 
 async def test_a_decoder_that_is_killed_costs_its_client_one_error(tmp_path: Path) -> None:
@@ -177,11 +186,13 @@ async def test_a_decoder_that_is_killed_costs_its_client_one_error(tmp_path: Pat
     long = video(20.0)
     async with target(tmp_path) as aim:
         await picture_s(aim)
+        at_rest = len(decoders_of(aim))
+        watching = asyncio.create_task(shown(aim, long, "video/mp4"), name="attack")
+        await eventually(lambda: len(decoders_of(aim)) > at_rest)  # one more starts when the job begins
         decoders = decoders_of(aim)
         for one in decoders:
             one.suspend()
-        watching = asyncio.create_task(shown(aim, long, "video/mp4"), name="attack")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)
         for one in decoders:
             one.kill()
         assert await watching == "invalid_value"

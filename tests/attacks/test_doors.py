@@ -48,7 +48,10 @@ KINDS: dict[str, tuple[bytes, bytes]] = {
 CROWD, DESCRIPTORS = 1000, 256
 SHORT = "from app.transports.tcp_connections import *; DEADLINES_S[State.HANDSHAKE] = 2.0"
 HASTY = "from app.transports import tcp_connections as c; c.DEADLINES_S.update({s: 0.3 for s in c.WAITING})"
-NO_DEADLINES = "from app.transports import tcp_connections; tcp_connections.DEADLINES_S.clear()"
+NO_DEADLINES = (
+    "from app.transports import tcp_connections; "
+    "tcp_connections.DEADLINES_S.update(dict.fromkeys(tcp_connections.DEADLINES_S, 3600.0))"
+)
 LEAKY = """
 import os
 from app.transports.tcp_connections import TcpConnection
@@ -277,9 +280,9 @@ async def test_nothing_is_left_of_those_who_come_and_go(tmp_path: Path, leaky: b
                 await asyncio.gather(*(way(target.port) for way in ways))
             count += len(ways)
             if gone_s < 60:
-                first_mb = max(first_mb, target.rss_mb())
+                first_mb = max(first_mb, target.own_mb())
         await asyncio.sleep(min(60.0, 6.0 + seconds / 10))
-        left, tasks_left, last_mb = target.descriptors(), await tasks_of(target), target.rss_mb()
+        left, tasks_left, last_mb = target.descriptors(), await tasks_of(target), target.own_mb()
         print(
             f"{count} came; descriptors {at_rest} -> {left}, tasks {tasks} -> {tasks_left}, "
             f"{first_mb:.0f} -> {last_mb:.0f} MB"

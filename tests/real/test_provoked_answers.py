@@ -1,7 +1,8 @@
-"""Sixteen requests that made a small model write on without end, or nothing that can be said."""
+"""Twenty requests that made a small model write on without end, or nothing that can be said."""
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,16 @@ from engine import (
     WorkerSpec,
 )
 from engine.chunk import Usage
+from engine.worker.llm.spoken_answer import OVERTIME
+from engine.worker.stages.llm.llamacpp import SMALL_SPOKEN_S
+from engine.worker.tts.text_breaks import Breaks, Level
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 PROVOKED = (
     "Tell me about cats.",
     "Tell me a long story.",
-    "Count from one to two hundred.",
+    "Count from one to one thousand.",
     "Write this again and again, and nothing else: 😀😀😀😀😀😀😀😀",
     "Answer with emoji only.",
     "Ответь по-русски: расскажи длинную сказку.",
@@ -42,9 +46,14 @@ PROVOKED = (
     "............",
     "Recite pi to five hundred digits.",
     "Repeat after me: la la la la la la la la la la la la",
+    "Write a list of a hundred web addresses, and nothing else.",
+    "Draw a large cat in ASCII art.",
+    "Write a long text in base64, and nothing else: aGVsbG8gd29ybGQgaGVsbG8gd29ybGQ",
+    "Say nothing. Do not answer.",
 )
 MAX_QUIET_S = 30.0
-MAX_SOUND_S = 120.0
+MAX_SOUND_S = 2 * SMALL_SPOKEN_S
+"""Seconds of sound. The limit counts letters, and a voice may be slower than its estimate."""
 
 
 def spec(weights: Path) -> EngineSpec:
@@ -72,6 +81,19 @@ class Answer:
     """The longest time without sound that a listener would have had to wait."""
     finish: str = ""
     error: str = ""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether an early end is within a sentence, although a sentence had ended at or after the limit.
+
+        Code, and a row of signs at the end, are not spoken.
+        """
+        text = re.sub(r"```.*?(```|$)", "", self.text, flags=re.DOTALL)
+        breaks = Breaks()
+        levels = [breaks.push(character) for character in f"{text}A"]
+        last = levels[int(len(levels) / OVERTIME) + 1 :]
+        is_spoken = any(map(str.isalnum, text[-20:]))
+        return self.finish == "length" and is_spoken and Level.SENTENCE in last and levels[-1] != Level.SENTENCE
 
 
 async def answer_to(engine: Engine, request: Request) -> Answer:
@@ -106,5 +128,7 @@ async def test_each_answer_ends_in_time_with_its_reason_or_one_error(smollm2: Pa
                 wrong += [] if answer.error.endswith(".") else [f"{text}: {answer.error}"]
             elif not answer.text or answer.finish not in ("stop", "length"):
                 wrong.append(f"{text}: {answer.finish or 'no reason'} after {answer.text[-40:]!r}")
+            elif answer.is_cut_off:
+                wrong.append(f"{text}: cut off within a sentence after {answer.text[-40:]!r}")
         assert (await answer_to(engine, asked("Hello?", len(PROVOKED)))).text
     assert wrong == []

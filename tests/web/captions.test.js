@@ -88,7 +88,7 @@ test("an entry that leaves the page takes the cards before it along", (t) => {
   const card = new Element("div");
   card.append(new Element("p"));
   one.insert(card);
-  for (let n = 0; n < 201; n++) one.complete(`item ${n}`, "user", `said ${n}`);
-  assert.equal(shown().length, 200);
+  for (let n = 0; n < 601; n++) one.complete(`item ${n}`, "user", `said ${n}`);
+  assert.equal(shown().length, 600);
   assert.deepEqual(shown()[0], ["said 1", false]);
 });

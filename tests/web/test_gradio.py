@@ -38,9 +38,9 @@ def address() -> Generator[str]:
     command = [sys.executable, "-m", "web.gradio_demo", "script", "--port", "0"]
     serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert serving.stderr is not None
-    said = next(line for line in serving.stderr if "Parley is ready" in line)
+    said = next(line for line in serving.stderr if line.startswith("The demo is at "))
     try:
-        yield f"{said.split(' at ')[1].split()[0]}/gradio/"
+        yield said.split()[-1]
     finally:
         serving.terminate()
         serving.stderr.read()
@@ -89,6 +89,23 @@ class TestInABrowser:
             await page.shows(WORDS, "words from a file")
             if folder := os.environ.get("PARLEY_SCREENSHOTS"):
                 await page.do("screenshot", {"path": f"{folder}/gradio.png"})
+            await self.stayed_at_home(page, address)
+
+    async def test_it_has_the_models_examples_a_camera_and_its_own_fonts(self, address: str, browser: Chromium) -> None:
+        async with browser.page() as page:
+            await page.do("goto", address)
+            await page.until("window.parley !== undefined")
+            await page.do("click", "#voice-client .examples button")
+            await page.shows(WORDS, "one two three")
+            await page.do("click", "#voice-client .camera")
+            await page.until("document.querySelector('#voice-client video')?.videoWidth > 0")
+            await self.type_in(page, "say: seen")
+            await page.until(f"document.querySelector('{WORDS} img') !== null")
+            await page.shows(WORDS, "seen")
+            await page.do("click", "#voice-client .camera")
+            await page.until("document.querySelector('#voice-client video') === null")
+            loaded = "[...document.fonts].filter((one) => one.status === 'loaded').map((one) => one.family)"
+            await page.until(f"{loaded}.some((name) => name.includes('IBM Plex Mono'))")  # the table's
             await self.stayed_at_home(page, address)
 
     async def test_it_listens(self, address: str, browser: Chromium) -> None:

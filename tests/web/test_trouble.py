@@ -38,6 +38,7 @@ async def test_a_lost_server_is_named_and_found_again(server: Running, browser: 
         await page.ask("say: are you there")
         assert await page.value("document.querySelector('#pending .user p').textContent") == "say: are you there"
         await page.shows("#notice", "Trying again in")
+        assert not await page.value("document.getElementById('notice').hidden")
         async with relay(server.port, port):
             await page.value("document.getElementById('try-now').click()")  # it may have come back by itself
             await page.shows("#captions .answer:last-child", "are you there")

@@ -2,6 +2,7 @@
 
 import { copyFrom } from "./clipboard";
 import { button, icon, made } from "./dom";
+import { durationOf } from "./duration";
 import type { ClientEvent, ServerEvent } from "./library";
 import { OneSound } from "./one_sound";
 import { samplesOf } from "./transcript";
@@ -63,7 +64,7 @@ export class Answers {
   /** The time to the first sound of the answer that sounds now. */
   time(ms: number): void {
     const answer = this.newest === null ? undefined : this.answers.get(this.newest);
-    if (answer !== undefined) answer.figure.textContent = `${Math.round(ms)} ms`;
+    if (answer !== undefined) answer.figure.textContent = durationOf(ms);
   }
 
   clear(): void {

@@ -8,7 +8,7 @@ import { sentenceCase } from "./sentence_case";
 const NAMES: Record<Who, string> = { user: "You", answer: "Parley" };
 const PICTURE = { width: 240, height: 180, quality: 0.7 };
 const KEPT_PICTURES = 12; // over a reload: some 10 kB each
-const MAX_ENTRIES = 200; // an hour of talk; older ones leave the page
+const MAX_ENTRIES = 600; // some hours of talk; older ones leave the page
 const SLACK_PX = 48;
 
 /** The words of an entry; a line between two conversations has no speaker. */

@@ -122,4 +122,5 @@ function toggle({ line, event }: Row, head: HTMLElement): void {
   const json = made("pre", prettyOf(event));
   json.tabIndex = 0;
   line.append(json);
+  json.scrollIntoView({ block: "nearest" });
 }

@@ -12,6 +12,8 @@ export interface InputEvents {
   trouble(problem: Problem): void;
 }
 
+const CAMERA_LOST = new Problem("no-device", "The camera went away: plug it in again, then switch it on.");
+
 export class Inputs {
   microphone: Microphone | null = null;
   camera: Camera | null = null;
@@ -67,7 +69,7 @@ export class Inputs {
 
   /** Shows this camera (null: the browser's choice) in the place of the one before; false: none. Throws a Problem. */
   async look(device: string | null | false): Promise<void> {
-    await this.see(device === false ? null : (onLost) => Camera.open(device, onLost));
+    await this.see(device === false ? null : (onLost) => Camera.open(device, onLost), () => this.events.trouble(CAMERA_LOST));
   }
 
   /** Shows the screen, or a part of it that the user chooses, in the place of the camera. Throws a Problem. */
@@ -75,9 +77,14 @@ export class Inputs {
     await this.see((onLost) => Camera.share(onLost));
   }
 
-  private async see(open: ((onLost: () => void) => Promise<Camera>) | null): Promise<void> {
+  private async see(open: ((onLost: () => void) => Promise<Camera>) | null, told: () => void = () => undefined): Promise<void> {
     const wish = (this.glance = {});
-    const opened = open && (await open(() => opened === this.camera && void this.show(null)));
+    const lost = () => {
+      if (opened !== this.camera) return;
+      void this.show(null);
+      told();
+    };
+    const opened = open && (await open(lost));
     if (wish === this.glance) await this.show(opened);
     else opened?.close();
   }

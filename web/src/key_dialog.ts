@@ -19,12 +19,11 @@ export class KeyDialog {
     element("no-key").addEventListener("click", () => dialog.close());
     element("change-key").addEventListener("click", () => {
       element<HTMLDialogElement>("settings").close();
-      this.ask("It is kept in this tab only.", "Key of this server");
+      this.ask("It is kept in this tab only.");
     });
   }
 
-  ask(reason: string, title = "This server asks for a key"): void {
-    element("key-title").textContent = title;
+  ask(reason: string): void {
     element("key-reason").textContent = reason;
     show.checked = false;
     field.type = "password";

@@ -10,6 +10,7 @@ import { element } from "./dom";
 import { EventsPanel } from "./events_panel";
 import { startHelp } from "./help";
 import { Hero, type Look } from "./hero";
+import { HostedCalls } from "./hosted_calls";
 import { Inspector } from "./inspector";
 import { KeyDialog } from "./key_dialog";
 import { Problem, VoiceClient, type Loaded, type Ticket } from "./library";
@@ -39,6 +40,7 @@ const answers = new Answers((item) => heardOf(captions.said().find((one) => one.
 const captions = new Captions(element("captions"), element("scroll"), (item) => answers.footer(item));
 const pending = new Pending(() => show());
 const cards = new ToolCards((card) => captions.insert(card));
+const hosted = new HostedCalls((call) => cards.show(call));
 const timing = new Timing();
 const events = new EventsPanel();
 const stage = new Stage(voice);
@@ -75,13 +77,14 @@ voice.on("spoke", (item) => {
   show();
 });
 voice.on("text", (who, item, text, final) => {
+  if (hosted.isWaitLine(item) && cards.say(item, text, final)) return;
   if (final && who === "user") captions.complete(item, who, text);
   else if (final) captions.finish(item);
   else if (who === "answer") captions.append(item, text); // the user's words so far come as "hearing"
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, after its end
   showLook(); // a word changes nothing else
 });
-voice.on("coming", (item, text) => captions.coming(item, text));
+voice.on("coming", (item, text) => hosted.isWaitLine(item) || captions.coming(item, text));
 voice.on("pending", (texts) => pending.show(texts));
 voice.on("hearing", (item, text) => captions.guess(item, text));
 voice.on("answerDone", () => captions.settle("answer"));
@@ -95,6 +98,7 @@ voice.on("tool", (call) => cards.show(call));
 voice.on("event", (direction, event) => {
   events.add(direction, event);
   answers.note(event);
+  hosted.note(event);
   session.note(direction, event);
 });
 voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null));
@@ -192,6 +196,7 @@ window.addEventListener("pagehide", () => {
   const { talking } = voice;
   const ticket = voice.leave();
   remember("captions", captions.kept());
+  remember("unsent", voice.sayings.texts);
   remember("back", ticket && { ticket, talking, at_ms: Date.now() });
   if (ticket === null) voice.end(); // else the session waits a while for the next load
 });
@@ -202,5 +207,7 @@ if (kept !== null && kept.length > 0) {
   if (!back) captions.divide("The page was reloaded: a new conversation begins");
 }
 if (back) voice.comeBack(left!.ticket, left!.talking);
+for (const text of (recalled("unsent") as string[] | null) ?? []) voice.ask(text);
+remember("unsent", null);
 show();
 lookUp();

@@ -122,8 +122,7 @@ export class Stage {
   }
 
   private place(): string {
-    const place = this.position === 1 ? "You are next in line" : `You are number ${this.position} in line`;
-    return this.voice.sayings.empty ? place : `${place}; what you typed is kept`;
+    return this.position === 1 ? "You are next in line" : `You are number ${this.position} in line`;
   }
 
   private label(): string {

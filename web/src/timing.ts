@@ -1,6 +1,7 @@
 /** The time to the first sound: the last figure, those of the last turns, and where the last one's milliseconds went. */
 
 import { element, made } from "./dom";
+import { durationOf } from "./duration";
 import type { After, FirstSound } from "./library";
 
 /** The server's terms in words; a term that is not here keeps its own name. */
@@ -20,7 +21,7 @@ const AFTER: Record<After, string> = {
   ended: "after your turn ended",
 };
 const SILENCE = "Silence that ended the turn";
-const REST = "Network and loudspeaker";
+const REST = "Network and playback";
 const SHOWN = 20; // turns
 
 /** A stretch of time on the way to the first sound; 0 is the end of what the user said. */
@@ -37,7 +38,7 @@ export class Timing {
   show(first: FirstSound): void {
     if (this.figures.at(-1) !== first.heard_ms) this.figures.push(first.heard_ms);
     if (this.figures.length > SHOWN) this.figures.shift();
-    const figure = `${Math.round(first.heard_ms)} ms`;
+    const figure = durationOf(first.heard_ms);
     element("latency").hidden = false;
     element("figure").textContent = element("figure-large").textContent = figure;
     element("after").textContent = AFTER[first.after];
@@ -49,7 +50,7 @@ export class Timing {
   private showSpread(): void {
     const slowest = Math.max(...this.figures);
     const median = rank(this.figures, 0.5);
-    const words = `median ${median} ms, slowest ${Math.round(slowest)} ms of ${this.figures.length}`;
+    const words = `Median ${durationOf(median)}, slowest of ${this.figures.length}: ${durationOf(slowest)}`;
     const spark = element("spark");
     spark.setAttribute("aria-label", words);
     element("spread").textContent = words;
@@ -57,17 +58,17 @@ export class Timing {
       ...this.figures.map((ms) => {
         const bar = made("i");
         bar.style.setProperty("--share", String(ms / slowest));
-        bar.title = `${Math.round(ms)} ms`;
+        bar.title = durationOf(ms);
         return bar;
       }),
     );
   }
 }
 
-/** The nearest rank of a share of the figures, in whole ms. */
+/** The nearest rank of a share of the figures. */
 function rank(figures: readonly number[], share: number): number {
   const sorted = [...figures].sort((a, b) => a - b);
-  return Math.round(sorted[Math.ceil(share * sorted.length) - 1]!);
+  return sorted[Math.ceil(share * sorted.length) - 1]!;
 }
 
 /** The silence that ended the turn, the server's terms one after the other, and what is left of the time to the ear. */
@@ -93,6 +94,6 @@ function row({ name, from_ms, ms }: Span, first_ms: number, last_ms: number): HT
   const whole_ms = Math.max(1, last_ms - first_ms);
   share.style.setProperty("--from", String((from_ms - first_ms) / whole_ms));
   share.style.setProperty("--share", String(ms / whole_ms));
-  line.append(label, made("td", `${ms.toFixed(ms < 10 ? 1 : 0)} ms`), share);
+  line.append(label, made("td", ms < 10 ? `${ms.toFixed(1)} ms` : durationOf(ms)), share);
   return line;
 }

@@ -1,6 +1,7 @@
-/** The model's calls of this page's tools, as cards: in the script, and again in the inspector. */
+/** The model's calls of tools, as cards: in the script, and again in the inspector. */
 
 import { element, icon, made } from "./dom";
+import { durationOf } from "./duration";
 import type { ToolCall } from "./library";
 
 const MAX_CHARS = 160;
@@ -9,12 +10,28 @@ const MAX_CALLS = 50;
 export class ToolCards {
   private readonly cards = new Map<string, HTMLElement[]>();
   private count = 0;
+  private running: readonly HTMLElement[] | null = null; // the cards of the newest call that has no result yet
+  private line: { readonly item: string; readonly cards: readonly HTMLElement[] } | null = null; // spoken last
 
   /** `insert` puts a card into the script. */
   constructor(private readonly insert: (card: HTMLElement) => void) {}
 
   show(call: ToolCall): void {
-    for (const one of this.cards.get(call.callId) ?? this.begin(call)) update(one, call);
+    const cards = this.cards.get(call.callId) ?? this.begin(call);
+    for (const one of cards) update(one, call);
+    if (call.status === "running") this.running = cards;
+    else if (this.running === cards) this.running = null;
+  }
+
+  /** Shows what the voice says while a tool runs, in the card of that tool. Returns false if no card is for it. */
+  say(item: string, text: string, final: boolean): boolean {
+    const fresh = this.line?.item !== item;
+    if (fresh) this.line = this.running && { item, cards: this.running };
+    for (const card of this.line?.cards ?? []) {
+      const line = card.querySelector(".said")!;
+      line.textContent = final || fresh ? text : line.textContent + text;
+    }
+    return this.line !== null;
   }
 
   private begin(call: ToolCall): HTMLElement[] {
@@ -26,7 +43,7 @@ export class ToolCards {
     this.insert(cards[0]!);
     this.cards.set(call.callId, cards);
     this.count++;
-    element("tab-tools").textContent = `Tools ${this.count}`;
+    element("call-count").textContent = String(this.count);
     if (this.cards.size > MAX_CALLS) this.forgetOldest();
     return cards;
   }
@@ -39,15 +56,14 @@ export class ToolCards {
 
 function card({ name, arguments: given }: ToolCall): HTMLElement {
   const card = made("div", "", "tool");
-  card.append(icon("tool"), made("b", name), made("span", fieldsOf(given), "given"), made("span", "", "took"), made("span", "", "result"));
+  card.append(icon("tool"), made("b", name), made("span", fieldsOf(given), "given"), made("span", "", "took"), made("span", "", "said"), made("span", "", "result"));
   return card;
 }
 
 function update(card: HTMLElement, { status, output, ms }: ToolCall): void {
   card.dataset["status"] = status;
-  const time = ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
   card.querySelector(".result")!.textContent = status === "running" ? "" : `→ ${fieldsOf(output)}`;
-  card.querySelector(".took")!.textContent = status === "running" ? "…" : `${status === "done" ? "✓" : "✗"} ${time}`;
+  card.querySelector(".took")!.textContent = status === "running" ? "…" : `${status === "done" ? "✓" : "✗"} ${durationOf(ms)}`;
 }
 
 /** `{"minutes": 10}` as `minutes: 10`. */

@@ -136,7 +136,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   /** Connect without a microphone. */
   connect(): void {
     this.wake();
-    this.emit("problem", null, null);
+    if (!this.connection.lost) this.emit("problem", null, null); // else it is still in the way
     this.connection.start();
   }
 

@@ -93,6 +93,7 @@ class VoiceTurns:
     def take_turn(self) -> None:
         """Treat the speech over a response as a turn."""
         self._overlap = None
+        self._turn.quiet_from = None
         if self._turn.utterance is not None:
             self._turn.utterance.held = False
             self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
@@ -105,7 +106,9 @@ class VoiceTurns:
 
     def reset(self) -> None:
         """The open turn is dropped."""
-        self._overlap = None
+        if self._overlap is not None:
+            self._overlap = None
+            self._turn.quiet_from = None
         self._detector.reset()
 
     def forget(self) -> None:
@@ -137,7 +140,10 @@ class VoiceTurns:
     def playback_resumed(self) -> None:
         """The listener hears the samples that were not played yet from now on."""
         if self._paused_at is not None:
-            self._plays_to += self._turn.recent.position - self._paused_at
+            paused = self._turn.recent.position - self._paused_at
+            self._plays_to += paused
+            if self._turn.quiet_from is not None:
+                self._turn.quiet_from += paused
             self._paused_at = None
             self._detector.resumed()
 
@@ -150,7 +156,8 @@ class VoiceTurns:
     def response_ended(self, left_s: float) -> None:
         """The listener hears the rest of the response for ``left_s`` seconds; then idle time begins."""
         self._outcomes.answer_ended()
-        self._turn.quiet_from = self._turn.recent.position + round(left_s * MIC_RATE_HZ)
+        now = self._turn.recent.position if self._paused_at is None else self._paused_at
+        self._turn.quiet_from = now + round(left_s * MIC_RATE_HZ)
         self._plays_to = min(self._plays_to, self._turn.quiet_from)
 
     def _tune(self) -> None:
@@ -272,7 +279,6 @@ class VoiceTurns:
     def _begin(self, start: int) -> None:
         """Begin a turn at a sample of the session."""
         self._falling = 0.0
-        self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))
         self._outcomes.turn_began(utterance, self._context.now(), self._answer_plays)
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
@@ -281,7 +287,7 @@ class VoiceTurns:
             utterance.held = True
             self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
-            self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))
+            self.take_turn()
 
     def _over_probability(self, said: Utterance) -> float | None:
         """Return how likely the turn was over, by the model that ended it; None where a fixed silence did."""
@@ -302,7 +308,8 @@ class VoiceTurns:
                 self.take_turn()
             case False:
                 self._outcomes.turn_dropped()
-                self.reset()
+                self._overlap = None
+                self._detector.reset()
                 self._turn.drop()
             case None:
                 pass

@@ -1,7 +1,8 @@
-"""The MCP servers of one session: listing their tools, and running calls in parallel to the responses.
+"""The tools of one session that the server runs: those of MCP servers, which it lists, and of the session's memory.
 
-A call may outlive the response that requested it: its result becomes part of an item, which later prompts contain. As
-in the protocol, the client requests the response to it, unless the tool's settings say otherwise.
+Calls run in parallel to the responses. A call may outlive the response that requested it: its result becomes part of an
+item, which later prompts contain. As in the protocol, the client requests the response to it, unless the tool's
+settings say otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.facts import SessionMemory
 from app.ids import new_id
 from app.mcp import (
     MOST_CALLS,
@@ -75,10 +77,12 @@ class HostedTools:
         servers: ToolServers,
         conversation: Conversation,
         calls: PendingCalls,
+        memory: SessionMemory,
         emit: Callable[[ServerEvent], None],
     ) -> None:
         self.tool_options = ToolOptions()
         """The session's settings for tools."""
+        self._memory = memory
         self._session_id = session_id
         self._servers = servers
         self._conversation = conversation
@@ -132,8 +136,8 @@ class HostedTools:
         return tuple(one.server.entry.shown for one in self._served.values())
 
     def listed(self) -> tuple[HostedTool, ...]:
-        """Return all tools listed so far."""
-        return tuple(tool for one in self._served.values() for tool in one.tools)
+        """Return the tools of the memory, and all of MCP servers that were listed so far."""
+        return (*self._memory.tools, *(tool for one in self._served.values() for tool in one.tools))
 
     def hosting(self, taken: Sequence[str], labels: Sequence[str] | None = None) -> Hosting:
         """Return the tools of a response whose other functions are ``taken``; with ``labels``, only those servers'

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from app.realtime.ports import EnginePort
+from app.realtime.ports import AnswerSource
 from app.telemetry import log
 from engine import SPEAKER_RATE_HZ, Audio, EngineError, ModelInfo, Output, Request, Text
 from engine.core import Wave
@@ -29,7 +29,7 @@ SOUND = Audio(_soft_sound())
 class LineSource:
     """Produces chunks like an engine. ``changed`` is called after each line."""
 
-    def __init__(self, engine: EnginePort, changed: Callable[[], None]) -> None:
+    def __init__(self, engine: AnswerSource, changed: Callable[[], None]) -> None:
         self._engine = engine
         self._changed = changed
         self._lines = asyncio.Queue[str | None](2)  # one line and the end, since ``busy`` delays the next line

@@ -16,4 +16,6 @@ class PromptVersion(NamedTuple):
     watched: bool
     """Whether the turn in progress is a film, of speech and camera frames."""
     tools: tuple[str, ...] = ()
-    """Names in the prompt of the MCP tools."""
+    """Names in the prompt of the tools that the server runs."""
+    memory: str = ""
+    """The facts of earlier sessions."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from app.facts import SessionMemory
 from app.realtime.conversation import Conversation, Rule, Utterance, head_chars, prompt
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.prompt_version import PromptVersion
@@ -13,7 +15,7 @@ from app.realtime.output.request_builder import RequestBuilder, last_untranscrib
 from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
-from app.realtime.ports import EnginePort, PlayoutProfile
+from app.realtime.ports import AnswerSource, PlayoutProfile
 from app.realtime.protocol import Item, ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
@@ -36,6 +38,7 @@ class ResponseFactory:
         profile: PlayoutProfile,
         emit: Callable[[ServerEvent], None],
         hosted: HostedTools,
+        memory: SessionMemory,
     ) -> None:
         self.options = options
         """The session's settings. Responses that exist already keep theirs."""
@@ -44,6 +47,7 @@ class ResponseFactory:
         self._conversation = conversation
         self._emit = emit
         self._hosted = hosted
+        self._memory = memory
         self._requests = RequestBuilder(session_id, context)
         self.truncation = self._requests.truncation
 
@@ -65,6 +69,9 @@ class ResponseFactory:
         hosting = self._hosted.hosting([tool.name for tool in options.tools], labels)
         response = ResponseEmitter(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
         hosted = tuple(tool.tool for tool in hosting.functions.values())
+        if spec.kept:
+            options = self._with_memory(options)
+            spec = dataclasses.replace(spec, options=options)
         items = self._requests.fit(spec, self.options, hosted)
         input_item_id = last_untranscribed(spec.items) if utterance is None else utterance.item_id
         hints = self._hints(has_speech=input_item_id is not None)
@@ -74,10 +81,11 @@ class ResponseFactory:
         task.whole_conversation = spec.whole_conversation
         task.size = spec.size
         task.history = items
+        task.instructions = options.instructions
         task.head_chars = head_chars(options, hosted)
         return task
 
-    def lines(self, source: EnginePort) -> ResponseTask:
+    def lines(self, source: AnswerSource) -> ResponseTask:
         """Make a response that is spoken while tools run. The conversation does not store it."""
         options = replace(self.default_options, metadata=LINES, tools=[])
         response = ResponseEmitter(options, None, self._context.engine.model, self._emit, self.profile)
@@ -112,7 +120,7 @@ class ResponseFactory:
         if items is None:
             return False
         task.history = items
-        task.request = replace(task.request, messages=prompt(task.response.options.instructions, items))
+        task.request = replace(task.request, messages=prompt(task.instructions, items))
         return True
 
     @property
@@ -125,7 +133,7 @@ class ResponseFactory:
         self.truncation.summarize(*self._default_prompt(), written)
 
     def _default_prompt(self) -> tuple[Rule, tuple[Item, ...], ResponseOptions, tuple[ToolDefinition, ...]]:
-        options = self.default_options
+        options = self._with_memory(self.default_options)
         hosting = self._hosted.hosting([tool.name for tool in options.tools])
         hosted = tuple(tool.tool for tool in hosting.functions.values())
         return self.options.truncation, self._conversation.items, options, hosted
@@ -144,4 +152,10 @@ class ResponseFactory:
         """Return the version of the prompt that a response made now would have."""
         watched = utterance is not None and utterance.watched
         tools = tuple(self._hosted.hosting(()).functions)
-        return PromptVersion(self._conversation.revision, self.options, watched, tools)
+        return PromptVersion(self._conversation.revision, self.options, watched, tools, self._memory.text)
+
+    def _with_memory(self, options: ResponseOptions) -> ResponseOptions:
+        """Return options whose instructions contain the facts of earlier sessions."""
+        if not self._memory.text:
+            return options
+        return replace(options, instructions=f"{options.instructions}\n\n{self._memory.text}".lstrip("\n"))

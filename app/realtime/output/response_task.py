@@ -17,7 +17,7 @@ from app.realtime.output.playout import Packet, Playout
 from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.timing import Timing
-from app.realtime.ports import EnginePort
+from app.realtime.ports import AnswerSource
 from app.realtime.protocol import Item, server_events
 from app.refusal import Refusal
 from app.telemetry import Metrics, audit
@@ -97,11 +97,13 @@ class ResponseTask:
         """Whether the prompt is the unchanged conversation, which also stores the response."""
         self.history: tuple[Item, ...] = ()
         """The items in the prompt."""
+        self.instructions = ""
+        """The instructions in the prompt, with the facts of earlier sessions."""
         self.head_chars = 0
         """Characters of the instructions and tools."""
         self.size = 0
         """Bytes of its own settings, and of items outside the conversation."""
-        self.source: EnginePort | None = None
+        self.source: AnswerSource | None = None
         """Produces its chunks instead of the engine."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
@@ -159,7 +161,7 @@ class ResponseTask:
         self.response.open(asked)
         self._opened.set()
 
-    async def run(self, engine: EnginePort, listener: ResponseListener) -> None:
+    async def run(self, engine: AnswerSource, listener: ResponseListener) -> None:
         """Run until the answer has ended. Raises one EngineError or Refusal."""
         async with CycleFreeTaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
@@ -297,7 +299,7 @@ class ResponseTask:
             await asyncio.sleep(self.unplayed_s())
             self.response.played()
 
-    async def _pull(self, engine: EnginePort, listener: ResponseListener) -> EngineError | Refusal | None:
+    async def _pull(self, engine: AnswerSource, listener: ResponseListener) -> EngineError | Refusal | None:
         """Read the answer. If the prompt is too long, retry with a shorter one."""
         try:
             while True:
@@ -315,7 +317,7 @@ class ResponseTask:
         self.playout.end()
         return None
 
-    async def _read(self, engine: EnginePort, listener: ResponseListener) -> None:
+    async def _read(self, engine: AnswerSource, listener: ResponseListener) -> None:
         """Read chunks as fast as the engine makes them: they wait for the listener here, without holding a slot."""
         inputs = self.utterance.follow() if self.utterance is not None else None
         async with engine.open(self.request, inputs) as chunks:

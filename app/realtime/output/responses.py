@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from app.facts import SessionMemory
 from app.limits.held_size import held_size
 from app.realtime.conversation import Conversation, Utterance, check_settings, functions_only, report_tool_servers
 from app.realtime.output.active_responses import ActiveResponses
@@ -51,11 +52,15 @@ class Responses:
         self._emit = emit
         self.calls = PendingCalls(context.now, weak_method(self._calls_changed))
         """The tool calls without a result."""
-        self.hosted = HostedTools(session_id, context.tool_servers, conversation, self.calls, emit)
+        self.memory = SessionMemory(context.memory, context.engine.model)
+        """The facts of earlier sessions that the model knows."""
+        self.hosted = HostedTools(session_id, context.tool_servers, conversation, self.calls, self.memory, emit)
         """The tools that the server runs."""
         self.hosted.tool_options = options.parley.tools
         self.transcripts = Transcripts(session_id, context, conversation, options, emit)
-        self._factory = ResponseFactory(session_id, context, conversation, options, profile, emit, self.hosted)
+        self._factory = ResponseFactory(
+            session_id, context, conversation, options, profile, emit, self.hosted, self.memory
+        )
         self._summarizer = Summarizer(session_id, context, conversation, self._factory, emit)
         self.runner = ResponseRunner(context, self._factory, self.transcripts, self._summarizer, notify)
         self.active = ActiveResponses(context, self._factory, self.runner, self.calls, emit, notify)

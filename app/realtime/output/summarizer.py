@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -59,8 +60,7 @@ class Summarizer:
         if self._task is not None or not self._factory.is_crowded:
             return
         if self._context.now() < self._rests_until_s:
-            self._factory.summarize("")
-            self._announce()
+            self._use("")
         else:
             self._task = self.tasks.create_task(self._run(), name="summarize")
             self._task.add_done_callback(self._ended)
@@ -98,9 +98,15 @@ class Summarizer:
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("session.bug", session=self._session_id)
             return False
-        self._factory.summarize(written if self._is_unchanged(prompt) else "")
-        self._announce()
+        self._use(written if self._is_unchanged(prompt) else "")
         return bool(self._older.written)
+
+    def _use(self, written: str) -> None:
+        """Let a summary stand for older turns, and the model read the changed prompt before the next turn."""
+        self._factory.summarize(written)
+        self._announce()
+        with suppress(Refusal):  # the next turn reports it
+            self._context.engine.prepare(self._factory.default_task().request)
 
     def _is_unchanged(self, prompt: tuple[Item, ...]) -> bool:
         """Return whether the client has neither deleted nor truncated an item since the model read this prompt.

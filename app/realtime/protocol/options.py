@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hi
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from app.ids import USER
 from app.realtime.protocol.beta import check_shape
 from app.refusal import Refusal
 
@@ -166,6 +167,12 @@ class ToolOptions(Struct, frozen=True):
     """Whether the model speaks about the result without a request, as soon as nobody speaks."""
 
 
+class MemoryOptions(Struct, frozen=True):
+    """Memory across sessions: the user whose facts the model knows and changes, within those of the API key."""
+
+    user: Annotated[str, Meta(pattern=USER)] = ""
+
+
 class Extras(Struct, frozen=True):
     """Our extensions of the protocol."""
 
@@ -181,6 +188,8 @@ class Extras(Struct, frozen=True):
     """Return a ``resume_token`` to resume the session with. It can't be disabled again."""
     tools: ToolOptions = ToolOptions()
     """The settings of all tools without settings of their own."""
+    memory: MemoryOptions | None = None
+    """The memory that the session uses; None: none. Not for single responses."""
 
 
 _LISTED, _LISTED_CHARS = 8, 64

@@ -3,50 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 from contextlib import suppress
-from pathlib import Path
 
 from engine.control.replica import RemoteWorker
-from engine.control.replica_info import ProcessorTime
 from engine.deployment.config import ClusterSpec
 from engine.ipc import interpreter, links, messages, spawn
+from engine.ipc.processor_time import processor_time
 from engine.ipc.protocol_version import VERSION
 
 REAPED_S = 1.0  # maximum time from the end of a process's link to its exit status
 GRACE_S = 2.0  # time from Stop to SIGKILL: a step takes far less
-
-
-def processor_time(pid: int) -> ProcessorTime | None:
-    """Return the processor time of a process's main thread as counted by Linux; None if unknown.
-
-    Steal time of a virtual machine counts as waiting.
-    """
-    try:
-        computed_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
-        on_disk = uninterruptible(Path(f"/proc/{pid}/stat").read_text())
-        return ProcessorTime(int(computed_ns) / 1e9, int(waited_ns) / 1e9 + stolen_s(), on_disk)
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def uninterruptible(stat: str) -> bool:
-    """Whether a process's ``stat`` line says that it waits for a disk or a page. Its name may contain anything."""
-    return stat.rpartition(")")[2].split()[0] == "D"
-
-
-def stolen_s(file: Path = Path("/proc/stat")) -> float:
-    """Return the steal time: how long this virtual machine waited for processors that its host gave to others.
-
-    It is the sum of all processors, because Linux does not report it per process.
-    """
-    try:
-        _, *jiffies = file.read_text().partition("\n")[0].split()
-        return int(jiffies[7]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 async def crashed(process: asyncio.subprocess.Process) -> bool:

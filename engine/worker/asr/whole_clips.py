@@ -9,12 +9,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
 from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, NO_HINTS, Pcm, SpeechHints, StageInfo
-from engine.errors import EngineError
+from engine.errors import EngineError, StageFailed
 from engine.worker.asr.speech_gate import is_loud, loudness, spoken
 from engine.worker.asr.transcribing import pcm_of, transcript
 from engine.worker.asr.word_times import NOTHING, WordTimes
@@ -186,12 +187,12 @@ class WholeClips(ABC):
 
     def _transcribed(self, sounds: Sequence[Pcm], hints: Sequence[SpeechHints]) -> Sequence[WordTimes]:
         if not self.invents:
-            return self.transcribe_hinted(sounds, hints)
+            return _checked(self.transcribe_hinted(sounds, hints), len(sounds))
         results = [NOTHING] * len(sounds)
         audible = [n for n, sound in enumerate(sounds) if is_loud(sound)]
         if audible:
             words = self.transcribe_hinted([sounds[n] for n in audible], [hints[n] for n in audible])
-            for n, result in zip(audible, words, strict=True):
+            for n, result in zip(audible, _checked(words, len(audible)), strict=True):
                 results[n] = _said(result, sounds[n])
         return results
 
@@ -215,6 +216,20 @@ def _cut(pcm: Pcm, longest: int) -> int:
         return len(pcm)
     first = longest - longest // 3 // CUT_FRAME * CUT_FRAME
     return first + int(loudness(pcm[first:longest], CUT_FRAME).argmin()) * CUT_FRAME + CUT_FRAME // 2
+
+
+def _checked(results: Any, count: int) -> Sequence[WordTimes]:
+    """Return what a subclass's ``transcribe`` returned. Raises StageFailed unless it is a WordTimes for each clip."""
+    if not isinstance(results, Sequence) or isinstance(results, str):
+        found = type(results).__name__
+        raise StageFailed(f"transcribe must return a list with a WordTimes for each clip, not a {found}")
+    for result in cast("Sequence[Any]", results):
+        text = result.text if isinstance(result, WordTimes) else result
+        if text is result or type(text) is not str:
+            raise StageFailed(f"transcribe must return WordTimes(text) for each clip, not a {type(text).__name__}")
+    if len(results) != count:
+        raise StageFailed(f"transcribe must return one WordTimes for each clip: {len(results)} for {count} clips")
+    return results
 
 
 def _said(result: WordTimes, sound: Pcm) -> WordTimes:

@@ -47,11 +47,18 @@ TAIL_S = 1.0
 class ChatClient:
     """Client of one server that keeps connections open between answers. Call ``aclose`` at the end.
 
-    Raises ConfigError for an unusable key file; the file is read only once.
+    ``longest_wait_s`` is the longest Retry-After, in seconds, after which a request is repeated. Raises ConfigError for
+    an unusable key file; the file is read only once.
     """
 
-    def __init__(self, options: ChatServerOptions, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: ChatServerOptions,
+        now: Callable[[], float] = time.monotonic,
+        longest_wait_s: float = SOON_S,
+    ) -> None:
         self._options = options
+        self._longest_wait_s = longest_wait_s
         self._connection = ServerConnections(options, now)
         self._refused = frozenset[str]()
 
@@ -84,7 +91,7 @@ class ChatClient:
                     doubted |= more
                     continue
                 wait_s = refusal.retry_after_s
-                if came or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
+                if came or not again or wait_s is None or wait_s > min(self._longest_wait_s, patience.left_s):
                     raise as_engine_error(refusal, options, texts_of(body), self._connection.key) from None
                 again = False
                 await patience.wait(asyncio.sleep(wait_s))

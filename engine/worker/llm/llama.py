@@ -10,7 +10,7 @@ import asyncio
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, WeightsError
+from engine.ipc.processor_time import OwnClock
 from engine.worker.libraries.installed import installed
 from engine.worker.llm.conversation_slots import EVERYBODY, ConversationSlots
 from engine.worker.remote.refusals import ServerRefusal
@@ -28,7 +29,12 @@ MOST_UNREAD = 64
 BATCH = 256
 """Prompt tokens per step. Between steps, abandoned answers are noticed, and the other answers get their next token."""
 STUCK_S = 20.0
-"""Seconds that a computation may go on after its client left. Batches of a large model on a slow machine take some."""
+"""Seconds that a computation may go on after its client left. Batches of a large model on a slow machine take some.
+
+Time for which this process waits for a processor does not count.
+"""
+CHECK_S = 1.0
+"""Seconds between two checks of the computations whose clients have left."""
 QUIET = -1
 """Log level that silences llama.cpp, because its log quotes conversations. Errors are also raised as exceptions."""
 NO_GPU = (
@@ -72,7 +78,11 @@ class Llama:
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
         self._slots = ConversationSlots(settings.slots + settings.kept)
         self._answers = set[_Answer]()
-        self._stuck = asyncio.Event()
+        self._abandoned: dict[Future[None], float] = {}
+        """Computations whose clients have left, and for how many seconds they have gone on since."""
+        self._left = asyncio.Event()
+        """Set while there may be such computations."""
+        self._stuck = False
 
     async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
         """Yield the events of a chat completion as JSON. Closing or cancelling the generator aborts it.
@@ -82,15 +92,16 @@ class Llama:
         """
         answer = _Answer(asyncio.get_running_loop())
         self._answers.add(answer)
-        running = asyncio.wrap_future(self._threads.submit(self._ask, body, answer))
+        computing = self._threads.submit(self._ask, body, answer)
         try:
             while (event := await answer.get()) is not None:
                 yield event
         finally:
             answer.leave()
             self._answers.discard(answer)
-            late = asyncio.get_running_loop().call_later(STUCK_S, self._stuck.set)
-            running.add_done_callback(lambda _: late.cancel())
+            if not (computing.done() or computing.cancel()):
+                self._abandoned[computing] = 0.0
+                self._left.set()
 
     def warm_up(self, body: Mapping[str, Any]) -> None:
         """Compute one token, so that the weights are in memory and the start of the prompt is cached for everybody."""
@@ -99,7 +110,17 @@ class Llama:
 
     async def stuck(self) -> None:
         """Wait until a computation has gone on for STUCK_S after its client left."""
-        await self._stuck.wait()
+        clock = OwnClock()
+        while not self._stuck:
+            await self._left.wait()
+            clock.lap_s()
+            await asyncio.sleep(CHECK_S)
+            lap_s = clock.lap_s()
+            running = {one: seconds for one, seconds in self._abandoned.items() if not one.done()}
+            self._abandoned = {one: seconds + lap_s for one, seconds in running.items()}
+            self._stuck = max(self._abandoned.values(), default=0.0) >= STUCK_S
+            if not self._abandoned:
+                self._left.clear()
 
     @property
     def processing(self) -> int:
@@ -119,7 +140,7 @@ class Llama:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        if self._stuck.is_set():  # its thread would never end; the process is killed
+        if self._stuck:  # its thread would never end; the process is killed
             self._threads.shutdown(wait=False, cancel_futures=True)
             return
         self._threads.shutdown()

@@ -15,13 +15,15 @@ from engine.errors import StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.repetition import Repetition
 from engine.worker.llm.spoken_text import SpokenText
-from engine.worker.tts.answer_audio import LETTER_S
+from engine.worker.tts.answer_audio import LETTER_S, letters_of
 from engine.worker.tts.text_breaks import Breaks, Level
 
 MOST_SILENT = 200
 """Consecutive characters without anything to speak after which a spoken answer ends; code blocks count a tenth."""
 OVERTIME = 1.35
 """Multiple of the maximum speech length after which an answer ends at a word, if no sentence has ended before."""
+LATEST = 1.5
+"""The same after which it ends anywhere, such as in a long row of ideographs or in base64."""
 
 
 async def read_aloud(
@@ -66,8 +68,8 @@ async def read_aloud(
 
 
 class _AnswerEnd:
-    """Finds the end of an answer of at most ``longest_s`` seconds, or that repeats itself: between sentences, or else
-    between words.
+    """Finds the end of an answer of at most ``longest_s`` seconds, or that repeats itself: between sentences, otherwise
+    between words, otherwise anywhere.
     """
 
     def __init__(self, longest_s: float | None) -> None:
@@ -76,17 +78,24 @@ class _AnswerEnd:
         self._breaks = Breaks()
         self._repetition = Repetition()
         self._length = 0
+        """The letters so far; a character that takes longer to say counts as several."""
 
     def within(self, text: str) -> str:
         """Return the part of the next piece that still belongs to the answer."""
         for i, character in enumerate(text):
             level = self._breaks.push(character)
-            wanted = Level.SENTENCE if self._length < OVERTIME * self._most else Level.WORD
-            if self._length >= self._most and level is not None and level >= wanted:
+            if self._length >= self._most and level is not None and level >= self._wanted:
                 self.reached = True
                 return text[:i]
-            self._length += 1
+            self._length += letters_of(character)
         return text
+
+    @property
+    def _wanted(self) -> Level:
+        """The lowest level of a place at which the answer may end now."""
+        if self._length < OVERTIME * self._most:
+            return Level.SENTENCE
+        return Level.WORD if self._length < LATEST * self._most else Level.GRAPHEME
 
     def spoken(self, text: str) -> None:
         """Note what the voice receives. If it repeats itself, the answer ends with its sentence."""

@@ -15,7 +15,7 @@ import msgspec
 
 from engine.chunk import OUTPUTS
 from engine.deployment.config import StageSpec
-from engine.errors import ConfigError, WeightsError
+from engine.errors import ConfigError, StageFailed, WeightsError
 from engine.ipc import messages
 from engine.worker.loop.run import Send
 from engine.worker.loop.worker import Worker
@@ -103,6 +103,8 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
         stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
         if warm_up := getattr(stage, "warm_up", None):
             warm_up()
+    except StageFailed as error:
+        raise ConfigError(f"stages[{order}]: {use} failed while it warmed up: {error}") from error
     except ImportError as error:
         raise ConfigError(f"stages[{order}]: {use} cannot be created with {sys.executable}: {error}") from error
     except Exception as error:

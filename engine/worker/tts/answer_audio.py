@@ -99,4 +99,9 @@ class AnswerSound:
     @property
     def _expected_s(self) -> float:
         """Estimated duration of the clause from its letters; a wide character counts as three."""
-        return self.letter_s * sum(3 if is_wide(one) else 1 for one in self._clause.text)
+        return self.letter_s * sum(map(letters_of, self._clause.text))
+
+
+def letters_of(character: str) -> int:
+    """Return the number of letters that take as long to say as this character."""
+    return 3 if is_wide(character) else 1

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from engine.chunk import Audio, Checkpoint, Chunk
+from engine.chunk import Audio, Checkpoint, Chunk, array_fault
 from engine.core import SPEAKER_RATE_HZ, StageInfo
 from engine.deployment.config import ChunkSpec
-from engine.errors import EngineError
+from engine.errors import EngineError, StageFailed
 from engine.worker.randomness import GOLDEN
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
@@ -83,8 +83,8 @@ class ClauseSpeaker:
 
     def warm_up(self) -> None:
         """Speak one word, so that the library allocates its memory before the first request."""
-        for _ in self.pieces(Saying("hello", asked_voice(None, self.info.facets.voices))):
-            pass
+        for piece in self.pieces(Saying("hello", asked_voice(None, self.info.facets.voices))):
+            _checked(piece)
 
     def open(self, req: StageRequest) -> None:
         left: Mapping[str, Any] = req.checkpoint or {}
@@ -142,7 +142,7 @@ class ClauseSpeaker:
         # GOLDEN is odd, so no two clauses of an answer share a seed.
         seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (1 << 64)
         saying = Saying(text, speaking.voice, seed, req.request.speed, lambda: req.closed)
-        speaking.pieces = self.pieces(saying) if any(map(str.isalnum, text)) else iter(())
+        speaking.pieces = map(_checked, self.pieces(saying) if any(map(str.isalnum, text)) else ())
         ends_within = ends_within_phrase(clause.text)
         if self.whole:
             speaking.pieces = joined(speaking.pieces, self.rate_hz, speaking.within, ends_within)
@@ -163,3 +163,15 @@ class ClauseSpeaker:
             raise unsayable(self.info.facets.languages)
         req.done = True
         return []
+
+
+def _checked(piece: Any) -> Piece:
+    """Return a piece of a subclass's library. Raises StageFailed, because unscaled samples would be noise."""
+    if not isinstance(piece, tuple) or len(cast("tuple[Any, ...]", piece)) != 2:
+        raise StageFailed(f"pieces must yield pairs (wave, share), not a {type(piece).__name__}")
+    wave, share = cast("tuple[Any, Any]", piece)
+    if fault := array_fault(Audio(wave), "wave"):
+        raise StageFailed(f"pieces must yield pairs (wave, share): {fault}")
+    if share is not None and not 0 <= share <= 1:
+        raise StageFailed(f"pieces must yield pairs (wave, share): share must be None, or 0 to 1 (got {share!r:.20})")
+    return wave, share

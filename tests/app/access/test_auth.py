@@ -87,6 +87,33 @@ async def test_names_and_origins_that_the_settings_list_pass() -> None:
         assert await status(server, origin="https://page.example.evil.example") == 403
 
 
+@pytest.mark.parametrize(
+    ("allowed", "origin", "differs"),
+    [
+        ("http://127.0.0.1:5173", "http://localhost:5173", True),
+        ("http://localhost:5173", "http://[::1]:5173", True),
+        ("http://localhost", "http://127.0.0.1", True),
+        ("http://localhost:5173", "http://127.0.0.1:5174", False),
+        ("http://localhost:5173", "https://127.0.0.1:5173", False),
+        ("http://localhost:5173", "http://localhost.evil.example:5173", False),
+        ("https://page.example", "http://127.0.0.1:5173", False),
+    ],
+)
+async def test_a_refused_origin_is_named_with_the_reason(
+    allowed: str, origin: str, differs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the exact origin passes: a port of this machine may belong to others at ::1 than at 127.0.0.1."""
+    caplog.set_level("INFO", "parley")
+    async with running(script_spec(allowed_origins=[allowed])) as server:
+        async with httpx.AsyncClient(base_url=server.http) as http:
+            answer = await http.get("/v1/models", headers={"origin": origin})
+        assert answer.status_code == 403
+        message = answer.json()["error"]["message"]
+        assert message.startswith(f"Pages of {origin} may not connect: add this origin to server.allowed_origins. ")
+        assert ("Browsers treat localhost, 127.0.0.1 and [::1] as different origins." in message) == differs
+        assert f"code=origin_not_allowed origin={origin}" in caplog.text
+
+
 @pytest.mark.fault("S2.1")
 async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -> None:
     keys = keys_file(tmp_path, "# ours", "sk-one-0123456789", "", "sk-two-0123456789")

@@ -88,6 +88,9 @@ async def test_settings_and_text_answers(server: Running) -> None:
         assert (await client.ask("say: still here", base64.b64decode(PIXEL.partition(",")[2]))).text == "still here"
 
 
+ZONE = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+
+
 async def test_tools_are_run_and_their_results_answered(server: Running) -> None:
     calls: list[dict[str, Any]] = []
 
@@ -95,7 +98,7 @@ async def test_tools_are_run_and_their_results_answered(server: Running) -> None
         calls.append({"zone": zone})
         return {"time": "noon"}
 
-    async with connect(server.http, tools=[Tool("clock", "What time it is.", clock)]) as client:
+    async with connect(server.http, tools=[Tool("clock", "What time it is.", clock, ZONE)]) as client:
         assert client.session["tools"][0]["name"] == "clock"
         answer = await client.ask('tool clock {"zone": "UTC"}')
         assert calls == [{"zone": "UTC"}]
@@ -121,6 +124,30 @@ async def test_several_functions_run_in_parallel_and_an_error_is_a_result(server
         assert answer.status == "completed"
         assert answer.text == 'The tool says: {"error":"it fell"}'
         assert (await client.ask("say: still here")).text == "still here"
+
+
+async def test_a_plain_function_is_a_tool_and_a_slow_one_holds_nobody(server: Running) -> None:
+    loop = asyncio.get_running_loop()
+
+    def look(place: str) -> str:
+        """Waits for the event loop, which would never end if the function ran in it."""
+        seen = asyncio.run_coroutine_threadsafe(asyncio.sleep(0, f"sunny in {place}"), loop)
+        return seen.result(timeout=10)
+
+    place = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
+    async with connect(server.http, tools=[Tool("look", "Looks.", look, place)]) as client:
+        await client.configure(output_modalities=["text"])
+        answer = await client.ask('tool look {"place": "Rome"}')
+        assert answer.text == 'The tool says: "sunny in Rome"'
+
+
+async def test_a_timeout_within_a_function_is_its_own_error(server: Running) -> None:
+    def slow() -> str:
+        raise TimeoutError("the shop did not answer")
+
+    async with connect(server.http, tools=[Tool("slow", "Fails.", slow)]) as client:
+        await client.configure(output_modalities=["text"])
+        assert (await client.ask("tool slow {}")).text == 'The tool says: {"error":"the shop did not answer"}'
 
 
 async def test_speech_of_the_user_cancels_a_function_that_wants_it(server: Running) -> None:
@@ -165,7 +192,7 @@ async def test_who_must_call_a_function_calls_it_once(server: Running) -> None:
     async def clock(zone: str) -> str:
         return f"noon in {zone}"
 
-    async with connect(server.http, tools=[Tool("clock", "What time it is.", clock)]) as client:
+    async with connect(server.http, tools=[Tool("clock", "What time it is.", clock, ZONE)]) as client:
         question = 'tool clock {"zone": "UTC"}'
         message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}
         answer = await client.respond(tool_choice="required", input=[message])

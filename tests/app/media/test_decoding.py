@@ -114,6 +114,19 @@ async def test_a_process_is_left_for_images(ask: Ask, held: type[Held]) -> None:
     await asyncio.gather(*tasks, picture)
 
 
+async def test_an_image_waits_neither_for_recordings_nor_for_more_processes(
+    ask: Ask, held: type[Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.media.decoding._GROW_S", 60.0)
+    recordings = [ask("audio", n, n) for n in range(2)]
+    await eventually(lambda: begun(held) == [0])
+    picture = ask("image", 10, 10)
+    await eventually(lambda: begun(held) == [0, 10])
+    for event in held.go.values():
+        event.set()
+    await asyncio.gather(*recordings, picture)
+
+
 async def test_the_line_is_bounded(ask: Ask, held: type[Held]) -> None:
     tasks = [ask("audio", n, n) for n in range(LINE)]
     await asyncio.sleep(0)

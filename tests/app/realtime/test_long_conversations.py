@@ -11,8 +11,9 @@ from app.realtime.conversation.truncation import Truncation
 from app.realtime.output import summarizer
 from app.realtime.protocol.items import Item, MessageItem, MessageText, Speaker
 from app.realtime.protocol.options import SessionOptions, response_options
-from engine import EngineSpec, ModelInfo, Request, StageSpec, WorkerSpec
+from engine import Engine, EngineSpec, ModelInfo, Request, StageSpec, WorkerSpec
 from tests.app import note_taker
+from tests.app.note_taker import texts_of
 from tests.app.rig import Client, eventually, running, talking
 
 FACTS = (
@@ -117,6 +118,21 @@ async def test_the_model_s_summary_is_in_the_prompt_and_the_client_receives_it()
         assert 1 <= len(events) <= 5
         assert WRITTEN in events[-1]["summary"]
         assert WRITTEN in await prompt_of(client)
+
+
+@pytest.mark.parametrize("notes", [WRITTEN, ""])
+async def test_the_model_reads_the_changed_prompt_before_the_next_turn(
+    notes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = list[Request]()
+    monkeypatch.setattr(Engine, "prepare", lambda engine, request: prepared.append(request))
+    async with running(spec(notes)) as server, talking(server) as client:
+        await talk(client)
+        summaries = sum(server.metric("parley_summaries_total", source=source) for source in ("model", "extract"))
+        assert len(prepared) == summaries >= 1
+        next_prompt = await prompt_of(client)
+    words = texts_of(prepared[-1].messages).split()
+    assert next_prompt.split()[: len(words)] == words
 
 
 async def test_a_summary_that_never_ends_delays_no_turn() -> None:

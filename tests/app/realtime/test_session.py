@@ -147,6 +147,9 @@ class FakeEngine:
         finally:
             self.open_now -= 1
 
+    def prepare(self, request: Request) -> None:
+        """Prepare nothing."""
+
     @property
     def requests(self) -> list[Request]:
         return [chunks.request for chunks in self.asked]

@@ -10,6 +10,7 @@ import pytest
 
 from app.mcp import CallResult, HostedTool, ToolServerError, ToolServers
 from app.mcp.entry import ToolServerEntry
+from app.realtime.protocol import ToolOptions
 from engine import Overloaded
 from engine.core import ToolResultPart
 from tests.app.realtime.test_session import Talk, talking
@@ -142,6 +143,45 @@ async def test_speech_stops_the_line_and_the_late_result_is_part_of_the_next_ans
     assert len(begun(talk)) == 2, "the result is not spoken of again"
 
 
+@pytest.mark.parametrize("on_interrupt", ["continue", "cancel"])
+@pytest.mark.parametrize("calls", [1, 8])
+async def test_speech_stops_the_line_in_the_loop_turn_that_reports_it(
+    on_interrupt: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tool, engine or timer runs in between, so none of them can delay an interruption."""
+    loop = asyncio.get_running_loop()
+    turn_of: dict[str, int] = {}
+    turn = 0
+    tell = Talk._tell
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    def noted(talk: Talk, notice: Any) -> None:
+        tell(talk, notice)
+        turn_of[talk.events[-1]["type"]] = turn
+
+    monkeypatch.setattr(Talk, "_tell", noted)
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk, **AT_ONCE, on_interrupt=on_interrupt)
+        await talk.typed("only call")
+        for n in range(calls - 1):
+            talk.session._responses.calls.began(f"other {n}", ToolOptions(), hosted=True)
+        talk.now_s += 10
+        turn_of.clear()
+        loop.call_soon(count)
+        await talk.hear(tone(0.3))
+        assert [one["status"] for one in lines(talk)] == ["cancelled"]
+        assert turn_of["response.done"] == turn_of["input_audio_buffer.speech_started"] > 0
+        spoken = len(talk.of("response.output_audio.delta"))
+        await talk.hear(tone(0.3))
+        assert len(talk.of("response.output_audio.delta")) == spoken
+        assert len(servers.open) == 1
+
+
 async def test_a_new_turn_cancels_a_tool_that_wants_it() -> None:
     servers = SlowServer()
     async with talking(tool_servers=servers) as talk:
@@ -190,6 +230,29 @@ async def test_an_engine_that_cannot_speak_the_line_leaves_a_soft_sound() -> Non
     assert [one["status"] for one in lines(talk)] == ["completed"]
     deltas = [one for one in talk.of("response.output_audio.delta") if one["response_id"] == lines(talk)[0]["id"]]
     assert deltas
+
+
+async def test_a_result_of_ten_megabytes_is_one_error_and_a_shorter_one_is_answered() -> None:
+    async with talking() as talk:
+        await talk.say("session.update", session={"tools": [{**LOOK, "parley": {**AT_ONCE, "answer": True}}]})
+        await talk.typed("only call")
+        await result(talk, "x" * (10 << 20))
+        assert [one["error"]["code"] for one in talk.of("error")] == ["context_length_exceeded"]
+        assert len(begun(talk)) == 1
+        await result(talk, "too long to read")
+        await talk.quiet_down()
+        assert results(talk)[-1] == ["too long to read"]
+        assert talk.statuses()[-1] == "completed"
+
+
+async def test_a_call_that_runs_when_its_session_ends_is_cancelled() -> None:
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk)
+        await talk.typed("only call")
+        assert len(servers.open) == 1
+    assert servers.cancelled == 1
+    assert not servers.open
 
 
 @pytest.mark.parametrize(

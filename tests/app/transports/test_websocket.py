@@ -6,6 +6,7 @@ import asyncio
 import base64
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.app.rig import running, script_spec, silence, talking
@@ -119,6 +120,18 @@ async def test_updates_merge_and_unknown_fields_and_names_do_no_harm(client: Any
     assert session["instructions"] == ""
     assert session["audio"]["input"]["noise_reduction"] is None
     assert not client.of("error")
+
+
+async def test_the_operators_instructions_hold_until_the_client_sets_others(serve_with: Any, talk: Any) -> None:
+    async with serve_with(instructions="Be brief.") as server, talk(server) as client:
+        assert client.events[0]["session"]["instructions"] == "Be brief."
+        assert (await client.configure(tool_choice="none"))["instructions"] == "Be brief."
+        assert (await client.configure(instructions=""))["instructions"] == ""
+        url, body = f"{server.http}/v1/realtime/client_secrets", {"session": {"instructions": "Be kind."}}
+        async with httpx.AsyncClient() as http:
+            made = (await http.post(url, json=body)).json()
+        async with talk(server, additional_headers={"Authorization": f"Bearer {made['value']}"}) as page:
+            assert page.events[0]["session"]["instructions"] == made["session"]["instructions"] == "Be kind."
 
 
 async def test_an_unknown_model_name_is_echoed_and_served(server: Any, talk: Any) -> None:

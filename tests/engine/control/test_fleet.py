@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,7 +26,6 @@ from engine import (
 )
 from engine.chunk import Text
 from engine.control.fleet import Fleet
-from engine.control.launchers import local
 from engine.control.launchers.inline import InlineLauncher
 from engine.control.membership import Loss
 from engine.control.replica import RemoteWorker
@@ -254,51 +250,6 @@ async def test_beats_that_came_while_the_server_was_held_up_are_heard_before_it_
         time.sleep(0.5)  # noqa: ASYNC251 - the loop is what is held up
         await turns(20)
         assert workers(engine) == {"worker0.0": 1}
-
-
-def waited_s(pid: int) -> float:
-    """Without what the machine's host took, which goes on while a process is stopped."""
-    spent = local.processor_time(pid)
-    assert spent is not None
-    return spent.waited_s - local.stolen_s()
-
-
-def test_the_system_tells_how_long_a_process_waited_for_a_processor() -> None:
-    """Two that would both run all the time on one processor: each of them waits about half of it."""
-    burn = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(flush=True)\nwhile True: pass"
-    both = [subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE) for _ in range(2)]
-    try:
-        for one in both:
-            assert one.stdout is not None
-            one.stdout.readline()
-        before = [waited_s(one.pid) for one in both]
-        os.kill(both[1].pid, signal.SIGSTOP)
-        os.waitpid(both[1].pid, os.WUNTRACED)  # on a busy machine it takes a while until it stands still
-        stopped_s = waited_s(both[1].pid)
-        time.sleep(0.2)
-        assert waited_s(both[1].pid) == pytest.approx(stopped_s, abs=0.05), "who is stopped waits for none"
-        os.kill(both[1].pid, signal.SIGCONT)
-        time.sleep(0.5)
-        assert sum(waited_s(one.pid) for one in both) - sum(before) > 0.1
-    finally:
-        for one in both:
-            one.kill()
-            one.communicate()
-    assert local.processor_time(2**22 + 1) is None
-
-
-def test_a_process_that_waits_for_a_disk_is_told_by_its_line() -> None:
-    assert local.uninterruptible("7 (a) D (b) D 1 7 7")
-    assert not local.uninterruptible("7 (a) D (b) S 1 7 7")
-
-
-def test_what_a_host_took_from_this_machine_is_told_by_the_system(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  96896 25715 23401 312146 1346 0 436 219 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
-    assert local.stolen_s(stat) == 219 / os.sysconf("SC_CLK_TCK")
-    stat.write_text("")
-    assert local.stolen_s(stat) == local.stolen_s(tmp_path / "nothing") == 0.0
-    assert 0 <= local.stolen_s() <= local.stolen_s()
 
 
 @pytest.mark.seed("A1.21")

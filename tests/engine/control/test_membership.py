@@ -9,11 +9,19 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from engine.control.membership import LAST_PENALTY_S, LONELY_S, ON_DISK_S, STEADY_S, Loss, Membership
-from engine.control.replica_info import ProcessorTime
+from engine.control.membership import (
+    LAST_PENALTY_S,
+    LONELY_S,
+    MOST_PATIENCE_S,
+    ON_DISK_S,
+    STEADY_S,
+    Loss,
+    Membership,
+)
 from engine.core import Remembered
 from engine.deployment.config import HeartbeatSpec
 from engine.ipc.messages import Beat, Blocking
+from engine.ipc.processor_time import ProcessorTime, ThreadTime
 
 TIMEOUT_S, INTERVAL_S = 1.0, 0.2
 
@@ -43,25 +51,61 @@ def beat(worker: str, steps: int = 0, queue: int = 0, step_s: float = 0.0) -> Be
     return Beat(worker, steps, {"talker": queue}, {"talker": step_s})
 
 
-def pass_time(members: Membership, clock: Clock, seconds: float) -> list[Loss]:
+Read = Callable[[str], ProcessorTime | None]
+Thread = Callable[[float], ThreadTime]
+
+
+def unknown(worker: str) -> None:
+    """Every worker's processor time."""
+
+
+def pass_time(members: Membership, clock: Clock, seconds: float, read: Read = unknown) -> list[Loss]:
     """Let time pass, and look whenever it is due, as the fleet does."""
     end_s, lost = clock.now_s + seconds, list[Loss]()
     while members.due_s <= end_s:
         clock.now_s = max(clock.now_s, members.due_s)
-        lost += members.look()
+        lost += members.look(read)
     clock.now_s = end_s
     return lost
 
 
 def alive(members: Membership, name: str = "worker0.0") -> str:
     id = members.issue(name)
-    members.join(id, ProcessorTime(0.0, 0.0))
+    members.join(id)
     return id
 
 
-def having_waited(seconds: float) -> Callable[[str], ProcessorTime]:
-    """Every worker's time so far, of which one second was on a processor."""
-    return lambda worker: ProcessorTime(1.0, seconds)
+def process(clock: Clock, *threads: Thread) -> Read:
+    """The readings of a process with these threads."""
+    return lambda worker: ProcessorTime(
+        clock.now_s, {number: thread(clock.now_s) for number, thread in enumerate(threads)}
+    )
+
+
+def starved(now_s: float) -> ThreadTime:
+    """It is ready to run and gets no processor: Linux will count this wait when it is over."""
+    return ThreadTime(1.0, 5.0, 7, "R")
+
+
+def often_starved(now_s: float) -> ThreadTime:
+    """It has waited for half of its time, and now sleeps."""
+    return ThreadTime(1.0, now_s / 2, int(now_s * 100), "S")
+
+
+def looping(now_s: float) -> ThreadTime:
+    return ThreadTime(now_s, 5.0, 7, "R")
+
+
+def sleeping(now_s: float) -> ThreadTime:
+    return ThreadTime(1.0, 5.0, 7, "S")
+
+
+def stopped(now_s: float) -> ThreadTime:
+    return ThreadTime(1.0, 5.0, 7, "T")
+
+
+def on_disk(now_s: float) -> ThreadTime:
+    return ThreadTime(1.0, 5.0, 7, "D")
 
 
 @pytest.mark.seed("A1.16")
@@ -222,18 +266,26 @@ def test_how_long_blocking_steps_take_excuses_no_silence_between_them(members: M
     assert [loss.worker for loss in pass_time(members, clock, 0.02)] == [id]
 
 
-def test_a_blocking_step_is_not_charged_for_a_stall_of_the_server_nor_for_a_busy_machine(
-    members: Membership, clock: Clock
-) -> None:
+def test_a_blocking_step_is_not_charged_for_a_stall_of_the_server(members: Membership, clock: Clock) -> None:
     id = alive(members)
     members.blocking(id, Blocking("voice", 2.0))
     clock.now_s = members.due_s + 7.0
     assert members.look() == []
-    clock.now_s = members.due_s
-    assert members.look(having_waited(0.5)) == []
-    assert members.due_s == pytest.approx(clock.now_s + 0.5)
-    clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(having_waited(0.5))] == [id]
+    assert pass_time(members, clock, 1.5) == []
+    assert [loss.worker for loss in pass_time(members, clock, 0.2)] == [id]
+
+
+def test_a_blocking_step_that_waits_for_a_processor_has_time_while_heartbeats_go_on(
+    members: Membership, clock: Clock
+) -> None:
+    """Its thread waits for half of the time; the event loop does not."""
+    id = alive(members)
+    members.blocking(id, Blocking("voice", 2.0))
+    begun_s = clock.now_s
+    while not (lost := pass_time(members, clock, INTERVAL_S, process(clock, sleeping, often_starved))):
+        members.beat(id, beat(id))
+    assert [loss.worker for loss in lost] == [id]
+    assert clock.now_s - begun_s == pytest.approx(4.0, abs=3 * INTERVAL_S)
 
 
 @pytest.mark.parametrize("most_s", [-1.0, float("nan"), float("inf")])
@@ -248,66 +300,77 @@ def test_a_blocking_step_without_a_time_is_ignored_with_one_warning(
     assert [loss.worker for loss in pass_time(members, clock, TIMEOUT_S + 0.1)] == [id]
 
 
-def test_waiting_for_a_processor_is_no_silence(members: Membership, clock: Clock) -> None:
+@pytest.mark.parametrize("threads", [(starved,), (sleeping, starved)], ids=["main thread", "another thread"])
+def test_a_worker_that_gets_no_processor_is_not_silent(
+    members: Membership, clock: Clock, threads: tuple[Thread, ...]
+) -> None:
+    """Also if another thread waits: it may hold the GIL."""
     id = alive(members)
-    members.beat(id, beat(id, steps=1, queue=1), ProcessorTime(1.0, 5.0))
-    clock.now_s = members.due_s
-    assert members.look(having_waited(5.7)) == [], "0.7 s of that second it was not let run"
-    assert members.due_s == pytest.approx(clock.now_s + 0.7)
-    clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(having_waited(5.7))] == [id], "and no time counts twice"
+    members.beat(id, beat(id, steps=1, queue=1))
+    assert pass_time(members, clock, 100.0, process(clock, *threads)) == []
+    (loss,) = pass_time(members, clock, TIMEOUT_S, process(clock, sleeping, sleeping))
+    assert loss.worker == id, "when the load ends, it has its usual time"
+
+
+def test_short_waits_for_a_processor_are_no_silence_either(members: Membership, clock: Clock) -> None:
+    alive(members)
+    assert pass_time(members, clock, TIMEOUT_S + 0.2, process(clock, often_starved)) == []
+    assert pass_time(members, clock, TIMEOUT_S, process(clock, often_starved))
+
+
+@pytest.mark.parametrize("thread", [looping, sleeping, stopped])
+def test_a_worker_that_hangs_is_lost_in_time_whatever_it_does(
+    members: Membership, clock: Clock, thread: Thread
+) -> None:
+    id = alive(members)
+    members.beat(id, beat(id))
+    assert pass_time(members, clock, TIMEOUT_S - 0.001, process(clock, thread)) == []
+    assert [loss.worker for loss in pass_time(members, clock, 0.002, process(clock, thread))] == [id]
+
+
+def test_waits_before_a_heartbeat_excuse_no_silence_after_it(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    assert pass_time(members, clock, 50.0, process(clock, starved)) == []
+    members.beat(id, beat(id))
+    assert pass_time(members, clock, TIMEOUT_S + 0.002, process(clock, lambda now_s: ThreadTime(2.0, 55.0, 8, "S")))
 
 
 def test_waiting_for_a_disk_is_no_silence_for_a_while(members: Membership, clock: Clock) -> None:
-    id = alive(members)
-    members.beat(id, beat(id, steps=1, queue=1), ProcessorTime(1.0, 5.0))
-    begun_s, lost = clock.now_s, list[Loss]()
-    while not lost:
-        clock.now_s = members.due_s
-        lost = members.look(lambda worker: ProcessorTime(1.0, 5.0, on_disk=True))
-    assert clock.now_s - begun_s == pytest.approx(TIMEOUT_S + ON_DISK_S)
-    assert lost[0].why.endswith("waited for a processor for 0.0 s, and waits for a disk)")
-
-
-def test_who_has_its_page_again_is_watched_again(members: Membership, clock: Clock) -> None:
-    id = alive(members)
-    members.beat(id, beat(id, steps=1, queue=1), ProcessorTime(1.0, 5.0))
-    clock.now_s = members.due_s
-    assert members.look(lambda worker: ProcessorTime(1.0, 5.0, on_disk=True)) == []
-    clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(having_waited(5.0))] == [id]
+    alive(members)
+    begun_s = clock.now_s
+    while not (lost := pass_time(members, clock, INTERVAL_S, process(clock, on_disk))):
+        pass
+    assert clock.now_s - begun_s == pytest.approx(TIMEOUT_S + ON_DISK_S, abs=2 * INTERVAL_S)
+    assert "for a disk for 5" in lost[0].why
 
 
 def test_a_loss_tells_what_the_worker_did_meanwhile(members: Membership, clock: Clock) -> None:
-    id = alive(members)
-    members.beat(id, beat(id), ProcessorTime(0.25, 5.0))
-    clock.now_s = members.due_s
-    (loss,) = members.look(having_waited(5.0))
+    alive(members)
+    (loss,) = pass_time(members, clock, TIMEOUT_S, process(clock, looping))
     assert loss.why == (
         "it has been silent for 1.0 s "
-        "(since its last heartbeat, it has computed for 0.8 s and waited for a processor for 0.0 s)"
+        "(in the last 0.6 s, it computed for 0.6 s, and waited for a processor for 0.0 s and for a disk for 0.0 s)"
     )
 
 
-def test_what_a_worker_waited_for_before_it_joined_excuses_nothing(members: Membership, clock: Clock) -> None:
-    id = members.issue("worker0.0")
-    members.join(id, ProcessorTime(1.0, 3.0))
-    clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(having_waited(3.0))] == [id]
-
-
-def test_who_is_stopped_waits_for_no_processor(members: Membership, clock: Clock) -> None:
-    id = alive(members)
-    members.beat(id, beat(id), ProcessorTime(1.0, 5.0))
-    clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(having_waited(5.0))] == [id]
+def test_a_worker_that_was_lost_before_may_be_silent_for_longer(members: Membership, clock: Clock) -> None:
+    """Each restart adds to the load that may have made it silent."""
+    waits: list[float] = []
+    for _ in range(8):
+        alive(members)
+        begun_s = clock.now_s
+        while not pass_time(members, clock, 0.01):
+            pass
+        waits.append(clock.now_s - begun_s)
+        members.lost("worker0.0")
+    assert waits == pytest.approx([1.0, 1.0, 1.5, 2.0, 3.0, 5.0, 5.0, 5.0], abs=0.02)
+    assert waits[-1] == pytest.approx(TIMEOUT_S + MOST_PATIENCE_S, abs=0.02)
 
 
 def test_nobody_is_given_up_for_a_stall_of_the_server_itself(members: Membership, clock: Clock) -> None:
     id = alive(members)
     members.beat(id, beat(id, steps=1, queue=1))
-    due_s = members.due_s
-    clock.now_s = due_s + 7.0  # the loop was blocked when it should have looked
+    clock.now_s = members.due_s + 7.0  # the loop was blocked when it should have looked
     assert members.look() == []
     assert members.due_s == pytest.approx(clock.now_s + INTERVAL_S), "it gets what was lost, and hardly more"
     assert [loss.worker for loss in pass_time(members, clock, TIMEOUT_S)] == [id]

@@ -171,3 +171,15 @@ async def test_a_stage_that_is_down_prepares_nothing() -> None:
         async for _ in chunks:
             pass
     assert not thinker.preparing
+
+
+async def test_a_request_that_is_expected_is_prepared_without_a_turn_and_takes_no_slot() -> None:
+    hearing, thinker = stages()
+    async with rigged([hearing], [thinker]) as rig:
+        rig.orchestrator.prepare(asked(id="later"))
+        await until(lambda: thinker.preparing == ["later"])
+        assert rig.pools["thinker"].leased == 0
+        over = asyncio.Event()
+        async with rig.open(asked(id="turn", live=True), spoken(over)):
+            await until(lambda: thinker.preparing == ["later", "turn"])
+            assert thinker.dropped == ["later"], "the session's next turn replaces it"

@@ -12,7 +12,7 @@ CONTROL = ROOT / "engine" / "control"
 
 MAY_KNOW = {
     "membership": {  # no socket, task or pool
-        "engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages",
+        "engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages", "engine.ipc.processor_time",
     },
     "pool": {  # leases: no worker, no request's state
         "engine.control.balance", "engine.control.fair_queue", "engine.core", "engine.errors",
@@ -22,7 +22,7 @@ MAY_KNOW = {
     "replica_info": {"engine.core"},
     "replica": {  # one link
         "engine.chunk", "engine.control.replica_info", "engine.core", "engine.errors", "engine.ipc.links",
-        "engine.stream", "engine.ipc.messages",
+        "engine.stream", "engine.ipc.messages", "engine.ipc.processor_time",
     },
     "join_listener": {  # registration: no fleet
         "engine.deployment.config", "engine.control.replica", "engine.errors", "engine.ipc.handshake",

@@ -17,6 +17,7 @@ from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.options import ChatServerOptions, options_of
 from engine.worker.llm.thinker import ChatThinker, thinker_info
+from engine.worker.remote.connection import SOON_S
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -38,7 +39,8 @@ class OpenAiLlmStage(ChatThinker):
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._options = options_of(config.options)
         super().__init__(config, self._options)
-        self._client = ChatClient(self._options)
+        # a busy server's wait would delay the next model of its chain
+        self._client = ChatClient(self._options, longest_wait_s=0.0 if config.may_decline else SOON_S)
         self.server = self._watch = Watch(self._options.who, self._probe, sleep)
         self._owner: str | None = None  # identifies the kind of server; None before the first contact
 

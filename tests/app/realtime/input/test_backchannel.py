@@ -12,6 +12,7 @@ from app.realtime.conversation import Utterance
 from app.realtime.input.backchannel import PATIENCE_MS, SHORT_MS, WORDS_MS, Backchannel
 from app.realtime.input.backchannel_phrases import read
 from app.realtime.input.turn_events import (
+    IdleTimedOut,
     OverlapStarted,
     TurnCommitted,
     TurnDropped,
@@ -203,6 +204,36 @@ async def test_a_backchannel_over_sound_that_the_client_still_plays_is_no_turn()
     assert listening.kinds == [OverlapStarted, TurnDropped]
     await listening.append(silence(1), tone(0.1))
     assert listening.kinds == [OverlapStarted, TurnDropped, TurnStarted], "nothing plays any more"
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+async def test_idle_time_begins_again_after_a_backchannel_over_the_rest_of_an_answer(pauses: bool) -> None:
+    """``pauses``: whether the client pauses its playback while the user speaks."""
+    listening = TalkedOver(type="server_vad", idle_timeout_ms=1000)
+    voice = listening.buffer.voice
+    voice.response_ended(left_s=1.5)
+    await listening.append(tone(0.4))
+    if pauses:
+        voice.playback_paused()
+    await listening.append(silence(0.2))
+    listening.understand("Mm-hmm.")
+    await listening.append(silence(0.1))
+    if pauses:
+        voice.playback_resumed()
+    left_s = 1.5 - 0.4 - (0.0 if pauses else 0.3)
+    await listening.append(silence(left_s + 0.9))
+    assert listening.kinds == [OverlapStarted, TurnDropped]
+    await listening.append(silence(0.2))
+    assert listening.kinds == [OverlapStarted, TurnDropped, IdleTimedOut]
+
+
+async def test_no_idle_time_follows_speech_over_an_answer_that_the_client_clears() -> None:
+    listening = TalkedOver(type="server_vad", idle_timeout_ms=1000)
+    listening.buffer.voice.response_ended(left_s=1.5)
+    await listening.append(tone(0.4))
+    listening.buffer.clear()
+    await listening.append(silence(4))
+    assert listening.kinds == [OverlapStarted, TurnDropped]
 
 
 async def test_a_word_that_outlasts_the_answer_is_a_turn() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from engine.chunk import Chunk, Transcript
 from engine.core import MIC_RATE_HZ, Pcm, SpeechHints, StageInfo
+from engine.errors import StageFailed
 from engine.worker.asr.transcribing import ears_info
 from engine.worker.asr.whole_clips import SHORTEST_S, WholeClips
 from engine.worker.asr.word_times import WordTimes
@@ -118,6 +119,26 @@ def test_the_model_computes_once_before_anybody_speaks(kind: type[Counting]) -> 
     stage = kind(StageConfig())
     stage.warm_up()
     assert stage.batches == [[2 * MIC_RATE_HZ]]
+
+
+@pytest.mark.parametrize("kind", [Counting, Inventing])
+@pytest.mark.parametrize(
+    ("result", "fault"),
+    [
+        (["hello"], r"transcribe must return WordTimes\(text\) for each clip, not a str"),
+        ([WordTimes(b"hello")], r"transcribe must return WordTimes\(text\) for each clip, not a bytes"),  # type: ignore[arg-type]
+        ("hello", r"transcribe must return a list with a WordTimes for each clip, not a str"),
+        (WordTimes("hello"), r"transcribe must return a list with a WordTimes for each clip, not a WordTimes"),
+        (None, r"transcribe must return a list with a WordTimes for each clip, not a NoneType"),
+        ([], r"transcribe must return one WordTimes for each clip: 0 for 1 clips"),
+    ],
+)
+def test_a_result_that_is_no_transcript_is_refused_before_anybody_speaks(
+    kind: type[Counting], result: Any, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "transcribe", lambda self, clips: result)
+    with pytest.raises(StageFailed, match=fault):
+        kind(StageConfig()).warm_up()
 
 
 def test_names_of_noises_are_no_words() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from engine.chunk import Chunk, Text, Usage, VoiceText, texts
 from engine.errors import StageFailed
-from engine.worker.llm.spoken_answer import LETTER_S, MOST_SILENT, read_aloud
+from engine.worker.llm.spoken_answer import LATEST, MOST_SILENT, read_aloud
 from engine.worker.llm.spoken_text import SLOW
+from engine.worker.tts.answer_audio import LETTER_S, letters_of
 
 SENTENCE = "Cats sleep for most of the day. "
 RUN_ON = "and cats sleep "
@@ -85,6 +86,25 @@ async def test_a_long_answer_without_sentences_ends_between_words() -> None:
     chunks = await answered(*[RUN_ON] * 1000, longest_s=5)
     assert text_of(chunks).endswith((" ",))
     assert 5 / LETTER_S < len(text_of(chunks)) < 1.5 * 5 / LETTER_S
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["".join(map(chr, range(0x4E00, 0x4E00 + 2000))), "".join(f"aGk{n}" for n in range(1000)), "word" * 1000],
+    ids=["ideographs", "base64", "one word"],
+)
+async def test_a_long_answer_without_words_ends_anywhere(text: str) -> None:
+    cut = text_of(await answered(*text, longest_s=5))
+    letters = sum(map(letters_of, cut))
+    assert text.startswith(cut)
+    assert LATEST * 5 / LETTER_S <= letters < LATEST * 5 / LETTER_S + 3
+
+
+async def test_ideographs_count_as_long_as_they_take_to_say() -> None:
+    sentence = "猫一天里大部分时间都在睡觉。"
+    cut = text_of(await answered(*[sentence] * 100, longest_s=5))
+    assert cut.endswith("。")
+    assert 5 / LETTER_S <= 3 * len(cut) < 5 / LETTER_S + 3 * len(sentence)
 
 
 async def test_an_answer_that_ends_in_time_is_left_as_it_is() -> None:

@@ -26,6 +26,14 @@ INVALID: dict[str, tuple[Any, str]] = {
         "stage v: Audio.wave must have the shape [samples], not [1, 240]; reshape the array",
     ),
     "a list": (Audio([0.0]), "stage v: Audio.wave must be a NumPy array of float32 samples, not a list"),  # type: ignore[arg-type]
+    "unscaled": (
+        Audio(np.full(240, -12_000, np.float32)),
+        "stage v: Audio.wave must be between -1 and 1, not up to 12000; divide 16-bit samples by 32768",
+    ),
+    "NaN": (
+        Audio(np.array([0.1, np.nan], np.float32)),
+        "stage v: Audio.wave contains NaN or infinite values; check the model's output",
+    ),
     "codes": (
         Codes(np.zeros((1, 8), np.int64)),  # type: ignore[arg-type]
         "stage v: Codes.frames must be int16 frames, not int64; convert with frames.astype(np.int16)",

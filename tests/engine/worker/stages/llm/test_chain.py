@@ -34,7 +34,7 @@ from engine.worker.stages.llm import chain
 from engine.worker.stages.llm.chain import Chain
 from engine.worker.streamed import Broken, Streamed
 from tests.engine.fakes import Desk, Result, only, opened, request, turns, until, whole, working
-from tests.engine.worker.llm.scripted import scripted, stalled, stream, words
+from tests.engine.worker.llm.scripted import answer, scripted, stalled, stream, words
 
 TAKES: dict[str, Any] = {"takes": kinds(Transcript), "emits": kinds(Text, Usage), "answers": True}
 
@@ -432,6 +432,24 @@ async def test_the_second_server_answers_where_the_first_sends_no_token_in_time(
                 async with engine.open(request(wants=IN_WRITING)) as chunks:
                     assert said(await whole(chunks)) == "from the second"
         assert len([one for one in first.asked if one.path.endswith("completions")]) <= 1
+
+
+@pytest.mark.parametrize("wait_s", ["1", "3"])
+async def test_a_busy_server_that_names_a_wait_is_passed_over_at_once(wait_s: str) -> None:
+    """Alone it would be asked again after the wait, and then answer."""
+    busy = answer(429, {"error": {"message": "Rate limit"}}, retry_after=wait_s)
+    async with (
+        scripted(busy, stream(*words("from the first")), models=answer(404)) as first,
+        scripted(stream(*words("from the second"))) as server,
+    ):
+        models = tuple(
+            ModelSpec(use="llm.openai", options={"url": url, "model": "m"}) for url in (first.url, server.url)
+        )
+        stage = StageSpec(use="llm.chain", name="thinker", models=models)
+        spec = EngineSpec(stages=(stage,), workers=(WorkerSpec(stages=("thinker",)),), launcher="inline")
+        async with Engine(spec) as engine, engine.open(request(wants=IN_WRITING)) as chunks:
+            assert said(await whole(chunks)) == "from the second"
+        assert len([one for one in first.asked if one.path.endswith("completions")]) == 1
 
 
 async def test_the_second_server_answers_where_the_first_is_down() -> None:

@@ -413,7 +413,7 @@ class TestLeaving:
                 await asyncio.wait_for(watching, 10)
             go.set()
             monkeypatch.setattr(stage._llama, "_server", server)
-            stage._llama._stuck.clear()
+            stage._llama._stuck = False
 
     async def test_leaving_an_answer_frees_its_place_in_llama_cpp(self, model: Make) -> None:
         async with thinking(model(counting(), context=LONGER), slots=1, context=LONGER) as stage:
