@@ -406,6 +406,12 @@ def test_one_language_is_what_is_listened_for_and_of_many_the_ears_find_out(
     assert ears(folder)._ears.arguments[argument] == many
 
 
+@pytest.mark.parametrize(("lang", "language"), [("<|ja|>", "ja"), ("<|nospeech|>", ""), ("", "")])
+def test_a_detected_language_is_the_transcripts(lang: str, language: str, tmp_path: Path) -> None:
+    result = SimpleNamespace(text="hai", tokens=[], timestamps=[], durations=[], ys_log_probs=[], lang=lang)
+    assert ears(MAKERS["sense voice"](tmp_path))._spoken(result).language == language
+
+
 async def test_qwen3_is_told_the_only_language_and_reads_it(tmp_path: Path) -> None:
     folder, pcm = tiny_clip_ears.qwen3(tmp_path), speech(3, 2)
     english, any_ = ears(folder, languages=["en"]), ears(folder)
