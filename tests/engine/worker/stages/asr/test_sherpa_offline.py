@@ -116,7 +116,7 @@ async def test_letters_that_are_split_over_tokens_are_heard_by_all_who_speak(tmp
             desk.put(opened(f"{n}", "ears", live=True), messages.Feed(f"{n}", Speech(pcm)), messages.End(f"{n}"))
         await desk.ended(*map(str, range(4)))
         assert [heard(desk, f"{n}")[1] for n in range(4)] == [
-            [Transcript(text, final=True, understood=True)] for text in expected
+            [Transcript(text, final=True, understood=True, language="en")] for text in expected
         ]
 
 
@@ -139,7 +139,7 @@ class Stream:
 
     def __init__(self, taken: list[np.ndarray]) -> None:
         self._taken = taken
-        self.result = SimpleNamespace(text="", tokens=(), timestamps=(), durations=(), ys_log_probs=())
+        self.result = SimpleNamespace(text="", tokens=(), timestamps=(), durations=(), ys_log_probs=(), lang="")
 
     def accept_waveform(self, rate_hz: int, wave: np.ndarray) -> None:
         self._taken.append(wave)
