@@ -17,6 +17,7 @@ took                 minutes for the whole talk
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import tempfile
 import time
@@ -84,6 +85,10 @@ class Talk:
     took_s: float = 0.0
 
     @property
+    def failed(self) -> list[Response]:
+        return [one for one in self.answers if one.status not in ("completed", "incomplete") or not one.text]
+
+    @property
     def known(self) -> int:
         prompt = "\n".join((self.summary, *self.said[self.kept_from :]))
         return sum(fact in prompt for fact, _, _ in FACTS)
@@ -106,9 +111,9 @@ async def talk(url: str, turns: int, pause_s: float) -> tuple[Talk, int]:
             if turn == turns - 10:
                 known = found.known
             if turn % 20 == 0:
-                print_(
-                    f"turn {turn}: {found.known} facts in the prompt, {(time.monotonic() - begun_s) / 60:.1f} minutes"
-                )
+                minutes = (time.monotonic() - begun_s) / 60
+                failed = len(found.failed)
+                print_(f"turn {turn}: {found.known} facts in the prompt, {failed} failed turns, {minutes:.1f} minutes")
         items.cancel()
     found.took_s = time.monotonic() - begun_s
     return found, known
@@ -145,7 +150,7 @@ async def _follow(client: Client, found: Talk) -> None:
 
 def report(found: Talk, known: int, dropped: int) -> None:
     answers = found.answers
-    failed = [answer for answer in answers if answer.status not in ("completed", "incomplete") or not answer.text]
+    failed = found.failed
     used = sum(
         re.search(rf"\b({pattern})\b", answer.text, re.IGNORECASE) is not None
         for (_, _, pattern), answer in zip(FACTS, answers[-len(FACTS) :], strict=True)
@@ -164,7 +169,8 @@ def report(found: Talk, known: int, dropped: int) -> None:
 
 
 def _first_sound_ms(answers: list[Response]) -> float:
-    return median(1000 * answer.ttfa_s for answer in answers if answer.ttfa_s is not None)
+    heard = [1000 * answer.ttfa_s for answer in answers if answer.ttfa_s is not None]
+    return median(heard) if heard else math.nan
 
 
 def _dropped(url: str) -> int:
@@ -190,11 +196,12 @@ def main() -> None:
     made.add_argument("--context", type=int, default=4096)
     made.add_argument("--summarize-at", type=float, default=0.75)
     made.add_argument("--pause", type=float, default=0.5)
+    made.add_argument("--log", type=Path, metavar="FILE", help="append the server's output here")
     given = made.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "long_talk.yaml"
         path.write_text(yaml.safe_dump(config(given.weights, given.context, given.summarize_at)), encoding="utf-8")
-        with running(str(path)) as server:
+        with running(str(path), log=given.log) as server:
             found, known = asyncio.run(talk(server.url, given.turns, given.pause))
             report(found, known, _dropped(server.url))
 

@@ -111,7 +111,7 @@ def test_a_block_runs(language: str, code: str, clone: Path) -> None:
 
 def sounds(code: str, folder: Path) -> None:
     """The recordings that a block names are there, half a second long at least."""
-    for name in re.findall(r"(?:-o|--output) (\S+\.wav)", code):
+    for name in re.findall(r"\b\w+\.wav\b", code):
         assert (folder / name).stat().st_size > 24_000
 
 

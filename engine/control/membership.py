@@ -80,12 +80,12 @@ class Life:
         if self.quiet_s >= now_s:
             self.reading = None
 
-    def give_back(self, lost_s: float) -> None:
-        """Extend all deadlines by ``lost_s``, seconds that do not count as silence."""
-        self.last_seen_s += lost_s
-        self.moved_s += lost_s
+    def give_back(self, lost_s: float, now_s: float) -> None:
+        """Extend all deadlines by ``lost_s``, seconds that do not count as silence, as far as they have passed."""
+        self.last_seen_s = min(now_s, self.last_seen_s + lost_s)
+        self.moved_s = min(now_s, self.moved_s + lost_s)
         for step in self.blocking.values():
-            step.until_s += lost_s
+            step.until_s = min(now_s + step.most_s, step.until_s + lost_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,43 +197,38 @@ class Membership:
         """
         now_s = self._now()
         late_s = now_s - self._planned_s
-        if late_s > self._spec.interval_s:
+        is_late = late_s > self._spec.interval_s
+        if is_late:
             log.warning("the server was blocked for %.1f s; worker deadlines are extended", late_s)
-            for life in self._lives.values():
-                self._excuse_stall(life, late_s, now_s)
-            return []
         lost: list[Loss] = []
         for id, life in self._lives.items():
-            if min(self._observation_s(life), self._deadline_s(life)) <= now_s:
-                self._observe(life, read(id), now_s)
-            if self._deadline_s(life) <= now_s:
+            if is_late or min(self._observation_s(life), self._deadline_s(life)) <= now_s:
+                self._observe(life, read(id), now_s, late_s if is_late else 0.0)
+            is_unobserved = life.reading is not None and not life.observed.elapsed_s
+            if is_late or is_unobserved:  # a verdict needs two readings, and the heartbeats that wait to be read
+                life.give_back(max(0.0, now_s + self._spec.interval_s - self._deadline_s(life)), now_s)
+            elif self._deadline_s(life) <= now_s:
                 lost.append(Loss(id, self._why(life, now_s) + _described(life.observed)))
         for loss in lost:
             self.leave(loss.worker)
         return lost
 
-    def _excuse_stall(self, life: Life, late_s: float, now_s: float) -> None:
-        life.give_back(max(late_s, now_s + self._spec.interval_s - self._deadline_s(life)))
-        life.reading = None
-        life.read_s = now_s
-
     def _observation_s(self, life: Life) -> float:
         return max(life.quiet_s + QUIET * self._spec.interval_s, life.read_s + self._spec.interval_s)
 
     @staticmethod
-    def _observe(life: Life, reading: ProcessorTime | None, now_s: float) -> None:
-        """Extend a worker's deadlines by its waits since it was last observed."""
-        life.read_s = now_s
+    def _observe(life: Life, reading: ProcessorTime | None, now_s: float, excused_s: float = 0.0) -> None:
+        """Extend a worker's deadlines by its waits since it was last observed, and by at least ``excused_s``."""
         before = life.reading
+        life.read_s = now_s
         life.reading = reading
-        if before is None or reading is None:
-            return
-        activity = reading.since(before)
-        excused_s = activity.waited_s
-        if life.observed.on_disk_s < ON_DISK_S:
-            excused_s = max(excused_s, activity.on_disk_s)
-        life.observed += activity
-        life.give_back(excused_s)
+        if before is not None and reading is not None:
+            activity = reading.since(before)
+            excused_s = max(excused_s, activity.waited_s)
+            if life.observed.on_disk_s < ON_DISK_S:
+                excused_s = max(excused_s, activity.on_disk_s)
+            life.observed += activity
+        life.give_back(excused_s, now_s)
 
     def lost(self, name: str) -> None:
         """Record the unplanned loss of a worker, by its name."""

@@ -27,7 +27,7 @@ from engine.worker.llm.spoken_answer import OVERTIME
 from engine.worker.stages.llm.llamacpp import SMALL_SPOKEN_S
 from engine.worker.tts.text_breaks import Breaks, Level
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 PROVOKED = (
     "Tell me about cats.",

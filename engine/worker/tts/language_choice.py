@@ -15,8 +15,10 @@ SCRIPTS = {
     "CYRILLIC": "ru", "DEVANAGARI": "hi", "GREEK": "el", "HANGUL": "ko", "HEBREW": "he", "HIRAGANA": "ja",
     "KATAKANA": "ja", "THAI": "th", "CJK": "zh",
 }  # fmt: skip
-"""The most likely language of a text, by the first word of its letters' Unicode names. The first script that occurs
-counts, so that Japanese is not taken for Chinese."""
+"""The most likely language of a text, by the first word of its letters' Unicode names.
+
+The first entry that the text contains counts: Japanese has Chinese characters, too.
+"""
 
 
 def chosen_voice(voices: Sequence[Voice], language: str, text: str) -> Voice:

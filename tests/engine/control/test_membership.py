@@ -376,6 +376,51 @@ def test_nobody_is_given_up_for_a_stall_of_the_server_itself(members: Membership
     assert [loss.worker for loss in pass_time(members, clock, TIMEOUT_S)] == [id]
 
 
+def test_a_stall_of_the_server_does_not_hide_that_a_worker_waits(members: Membership, clock: Clock) -> None:
+    """On a machine that is overloaded for minutes, the server looks late, and no worker gets a processor."""
+    alive(members)
+    for _ in range(200):
+        clock.now_s = members.due_s + random.choice([0.0, 0.0, 0.0, 1.5 * INTERVAL_S, 10 * INTERVAL_S])
+        assert members.look(process(clock, starved)) == []
+    assert pass_time(members, clock, TIMEOUT_S, process(clock, sleeping))
+
+
+def test_a_stall_of_the_server_gives_no_time_in_advance(members: Membership, clock: Clock) -> None:
+    """Otherwise it would look too late at a worker that is heard meanwhile, and take its waits for silence."""
+    id = alive(members)
+    for _ in range(3):
+        members.beat(id, beat(id))
+        other = alive(members, "worker1.0")
+        clock.now_s += 0.3
+        members.beat(id, beat(id))
+        clock.now_s = members.due_s + 3.0
+        assert members.look(process(clock, starved)) == []
+        assert members.due_s <= clock.now_s + 2 * INTERVAL_S
+        members.leave(other)
+
+
+def test_a_worker_is_observed_before_it_counts_as_lost(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    clock.now_s = members.due_s
+    members.look(process(clock, starved))
+    members.beat(id, beat(id))
+    clock.now_s += TIMEOUT_S
+    members._planned_s = clock.now_s  # pyright: ignore[reportPrivateUsage] - it looks because of another worker
+    assert members.look(process(clock, starved)) == []
+    assert pass_time(members, clock, 50.0, process(clock, starved)) == []
+
+
+def test_a_server_that_is_often_late_still_finds_a_worker_that_hangs(members: Membership, clock: Clock) -> None:
+    alive(members)
+    for _ in range(20):
+        clock.now_s = members.due_s + 2 * INTERVAL_S
+        assert members.look(process(clock, sleeping)) == []
+        clock.now_s = members.due_s
+        if members.look(process(clock, sleeping)):
+            return
+    pytest.fail("nobody noticed")
+
+
 def test_a_flapping_place_stays_empty_twice_as_long_each_time(members: Membership, clock: Clock) -> None:
     waits: list[float] = []
     for _ in range(12):

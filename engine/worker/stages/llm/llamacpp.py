@@ -279,7 +279,7 @@ def _template(given: str | None) -> str:
 
 
 def _check_memory(settings: LlamaSettings) -> None:
-    """Log the memory that the model needs. Raises WeightsError if this machine has too little."""
+    """Log the memory that this process needs with the model. Raises WeightsError if this machine has too little."""
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
     weights = sum(read_header(file).size for file in files)
     header = read_header(settings.weights)
@@ -287,10 +287,12 @@ def _check_memory(settings: LlamaSettings) -> None:
     cache = each * (settings.slots + settings.kept) + header.logits_bytes(BATCH)
     conversations = f"{settings.slots + settings.kept} conversations of {settings.context} tokens"
     check_memory(settings.weights, weights, cache, conversations)
+    program = psutil.Process().memory_info().rss
     log.info(
-        "%s: up to %.0f MB of memory (%.0f for the weights, the rest for %s)",
+        "%s: up to %.0f MB of memory (%.0f for the weights, %.0f for the program, the rest for %s)",
         settings.weights.name,
-        (weights + cache) / 1e6,
+        (weights + program + cache) / 1e6,
         weights / 1e6,
+        program / 1e6,
         conversations,
     )

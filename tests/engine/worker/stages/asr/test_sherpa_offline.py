@@ -116,7 +116,7 @@ async def test_letters_that_are_split_over_tokens_are_heard_by_all_who_speak(tmp
             desk.put(opened(f"{n}", "ears", live=True), messages.Feed(f"{n}", Speech(pcm)), messages.End(f"{n}"))
         await desk.ended(*map(str, range(4)))
         assert [heard(desk, f"{n}")[1] for n in range(4)] == [
-            [Transcript(text, final=True, understood=True)] for text in expected
+            [Transcript(text, final=True, understood=True, language="en")] for text in expected
         ]
 
 
@@ -139,7 +139,7 @@ class Stream:
 
     def __init__(self, taken: list[np.ndarray]) -> None:
         self._taken = taken
-        self.result = SimpleNamespace(text="", tokens=(), timestamps=(), durations=(), ys_log_probs=())
+        self.result = SimpleNamespace(text="", tokens=(), timestamps=(), durations=(), ys_log_probs=(), lang="")
 
     def accept_waveform(self, rate_hz: int, wave: np.ndarray) -> None:
         self._taken.append(wave)
@@ -404,6 +404,12 @@ def test_one_language_is_what_is_listened_for_and_of_many_the_ears_find_out(
     assert ears(folder, languages=[one])._ears.arguments[argument] == one
     assert ears(folder, languages=[f"{one}-XX"])._ears.arguments[argument] == one
     assert ears(folder)._ears.arguments[argument] == many
+
+
+@pytest.mark.parametrize(("lang", "language"), [("<|ja|>", "ja"), ("<|nospeech|>", ""), ("", "")])
+def test_a_detected_language_is_the_transcripts(lang: str, language: str, tmp_path: Path) -> None:
+    result = SimpleNamespace(text="hai", tokens=[], timestamps=[], durations=[], ys_log_probs=[], lang=lang)
+    assert ears(MAKERS["sense voice"](tmp_path))._spoken(result).language == language
 
 
 async def test_qwen3_is_told_the_only_language_and_reads_it(tmp_path: Path) -> None:

@@ -234,6 +234,15 @@ async def test_english_numbers_are_spoken_though_no_lexicon_has_them(vits: Path)
     assert np.array_equal(whole(digits), whole(words))
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("German", "um vierzehn Uhr dreißig"), ("French", "um quatorze heures trente"), ("Dutch", "um 14:30")],
+)
+def test_numbers_are_words_in_the_languages_with_rules(tmp_path: Path, language: str, text: str) -> None:
+    pytest.importorskip("unicode_rbnf")
+    assert voice(tiny_voices.vits(tmp_path, language=language)).wording("um 14:30") == text
+
+
 async def test_what_has_no_word_in_the_lexicon_is_left_out_and_the_rest_said(vits: Path) -> None:
     async with working(voice(vits)) as desk:
         with_names = whole(await said(desk, "a", "hello Kowalski world"))
