@@ -82,7 +82,7 @@ async def connect(
       model: The model to request.
       key: The API key.
       tools: Functions that the model may call; the client runs them.
-      trust: Verifies the certificate of an ``https`` server.
+      trust: Verifies the certificate of an ``https`` server. None: this machine's authorities, or SSL_CERT_FILE.
       transport: How events and audio are carried.
       eagerness: How soon a finished spoken turn is answered (``semantic_vad``); None uses the server's default.
       silence_s: Seconds without a response to a ping after which a WebSocket counts as lost.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import ssl
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -48,6 +50,31 @@ def server_parts(url: str) -> SplitResult:
     if scheme is None or not parts.netloc:
         raise ClientError(f"{url!r} is not a valid server URL: use one like http://127.0.0.1:8000")
     return parts._replace(scheme=scheme)
+
+
+def tls_context(parts: SplitResult, trust: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Return how to verify the server: ``trust``, or this machine's authorities for ``https``.
+
+    The default is created for each connection, so that it reads the current SSL_CERT_FILE.
+    """
+    if trust is None and parts.scheme == "https":
+        return ssl.create_default_context()
+    return trust
+
+
+def not_connected(url: str, error: Exception) -> ClientError:
+    """Return the reason why no connection to ``url`` was opened, as one sentence."""
+    if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+        return ClientError(f"no session at {url}: {error}")
+    if "has expired" in str(error) or "not yet valid" in str(error):
+        return ClientError(
+            f"the certificate of {url} is not valid today ({datetime.date.today()} on this machine): check the clocks "
+            "of both machines, or renew the server's certificate"
+        )
+    return ClientError(
+        f"the certificate of {url} is not trusted: set SSL_CERT_FILE to the server's certificate file, or pass "
+        "trust=ssl.create_default_context(cafile=...)"
+    )
 
 
 def refusal(body: bytes, otherwise: str) -> ClientError:

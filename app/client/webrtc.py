@@ -17,7 +17,7 @@ from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCSession
 from aiortc.exceptions import InvalidStateError
 from aiortc.rtcrtpsender import RTCRtpSender
 
-from app.client.channel import ClientError, refusal, server_parts
+from app.client.channel import ClientError, not_connected, refusal, server_parts, tls_context
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
 from app.realtime.timer_lateness import MOST_S
 from app.transports.webrtc.audio_receiver import AudioReceiver
@@ -193,13 +193,13 @@ async def _answered(url: str, model: str, key: str | None, offer: str, trust: ss
     headers = {"content-type": "application/sdp"}
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
-    verify = trust or parts.scheme == "https"
+    verify = tls_context(parts, trust) or False
     try:
         async with httpx2.AsyncClient(verify=verify, trust_env=False, timeout=OPEN_S) as http:
             asked = f"{parts.scheme}://{parts.netloc}/v1/realtime/calls"
             response = await http.post(asked, params={"model": model}, content=offer.encode(), headers=headers)
     except httpx2.HTTPError as error:
-        raise ClientError(f"the call to {parts.netloc} failed: {error}") from None
+        raise not_connected(url, error) from None
     if not response.is_success:
         raise refusal(response.content, f"the server refused the call: {response.status_code}")
     return response.text

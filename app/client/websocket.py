@@ -13,7 +13,7 @@ import pybase64
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from app.client.channel import ClientError, refusal, server_parts
+from app.client.channel import ClientError, not_connected, refusal, server_parts, tls_context
 from app.client.events import Event, decode
 from engine.core import Pcm
 
@@ -43,7 +43,7 @@ async def opened(
         socket = await connect(
             address,
             additional_headers=headers,
-            ssl=trust,
+            ssl=tls_context(server_parts(url), trust),
             compression=None,
             proxy=None,
             max_size=MAX_EVENT_BYTES,
@@ -52,7 +52,7 @@ async def opened(
     except InvalidStatus as refused:
         raise refusal(refused.response.body or b"", f"the server refused the connection: {refused}") from None
     except (OSError, WebSocketException, ValueError) as error:
-        raise ClientError(f"no session at {url}: {error}") from None
+        raise not_connected(url, error) from None
     async with socket:
         yield SocketChannel(socket)
 
