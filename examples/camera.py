@@ -70,6 +70,8 @@ async def main() -> None:
         answer = await client.answer()
         watching.cancel()
     print(answer.text)
+    if answer.error:
+        raise SystemExit(answer.error)
 
 
 if __name__ == "__main__":

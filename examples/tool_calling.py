@@ -40,7 +40,9 @@ async def main() -> None:
     chosen = parser.parse_args()
     async with connect(chosen.url, tools=TOOLS) as client:
         answer = await client.ask(chosen.question)
-        print(answer.text)
+    print(answer.text)
+    if answer.error:
+        raise SystemExit(answer.error)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,10 @@ class Client:
         await self.send("conversation.item.create", item=_message(text, pictures))
 
     async def ask(self, text: str, *pictures: bytes, **response: Any) -> Response:
-        """Send a message and wait for the complete answer, after the results of tools. Raises ClientError."""
+        """Send a message and wait for the answer, after the results of tools.
+
+        Raises ClientError if the server refuses, or is lost. An answer that fails midway is returned, with ``error``.
+        """
         return await self._with_tools(await self._answered(response, _message(text, pictures)), response)
 
     async def respond(self, **response: Any) -> Response:

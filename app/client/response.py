@@ -22,6 +22,7 @@ class Response:
     kept: bool = True
     """Whether the conversation stores it."""
     status: str = "missing"
+    """Once it has ended: ``completed``, ``incomplete``, ``cancelled`` or ``failed``."""
     text: str = ""
     item_id: str | None = None
     """The item that contains the audio."""
@@ -58,6 +59,14 @@ class Response:
         """Return the seconds from ``begun_s`` to the first audible sound; None if there was none."""
         audible_s = self.player.audible_s
         return None if audible_s is None else audible_s - self.begun_s
+
+    @property
+    def error(self) -> str | None:
+        """Return the server's reason if the response failed, otherwise None. ``text`` then has the part before."""
+        if self.status != "failed":
+            return None
+        details = (self.response.get("status_details") or {}).get("error") or {}
+        return str(details.get("message") or "the response failed")
 
     @property
     def complete(self) -> bool:

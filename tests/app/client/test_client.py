@@ -349,7 +349,9 @@ async def test_what_the_server_refuses_is_raised(server: Running) -> None:
         with pytest.raises(ClientError) as refused:
             await client.respond(output_modalities=["audio", "text"])
         assert refused.value.code == "invalid_value"
-        assert (await client.ask("fail")).status == "failed"
+        failed = await client.ask("fail")
+        assert failed.status == "failed"
+        assert failed.error == "the script says that this answer fails"
 
 
 async def test_a_server_that_goes_ends_all_that_waits() -> None:
