@@ -187,7 +187,8 @@ class RemoteWorker:
         self.gone.set()
         self.link = None
         if not self.hello.done():
-            self.hello.set_exception(ReplicaLost(f"the worker {self.id} ended before it was ready; see its log"))
+            why = f"the worker {self.id} ended before it was ready; its own messages (above, if it is local) say why"
+            self.hello.set_exception(ReplicaLost(why))
             self.hello.exception()  # the waiter may have given up
         for callback in self.on_lost:
             callback()

@@ -16,6 +16,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -43,6 +44,13 @@ def stage_type(use: str, path: str = "use") -> StageType:
     for point in entry_points(group=GROUP, name=use):
         return _checked(_loaded(point, use, path), use, path)
     raise ConfigError(f"{path}: there is no stage {use!r:.80} ({nearest(use, known())})")
+
+
+def fault_in(file: str, error: BaseException) -> str:
+    """Return an exception as one line, with the last line of a file that it passed through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f" ({file}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def line_of(model: str) -> tuple[str, ...]:
@@ -100,7 +108,7 @@ def _module_of(file: str, path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[title]
-        text = f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}"
+        text = f"{path}: {file} cannot be loaded: {fault_in(file, error)}"
         if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in ("app", "engine"):
             text += "; Parley's modules are in the package parley_voice: write parley_voice.engine instead of engine"
         elif isinstance(error, ModuleNotFoundError):

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 
 from engine.chunk import OUTPUTS
-from engine.deployment.config import StageSpec
-from engine.errors import ConfigError, StageFailed, WeightsError
+from engine.deployment.config import StageSpec, file_of
+from engine.errors import ConfigError, EngineError, StageFailed, WeightsError
 from engine.ipc import messages
 from engine.worker.loop.run import Send
 from engine.worker.loop.worker import Worker
 from engine.worker.out_of_memory import out_of_memory
 from engine.worker.process.heartbeat import beats
 from engine.worker.stage import Stage, StageConfig, config_of
-from engine.worker.uses import stage_type
+from engine.worker.uses import fault_in, stage_type
 
 
 def build(task: messages.Task, send: Send) -> tuple[Worker, messages.Hello]:
@@ -108,12 +108,15 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
     except ImportError as error:
         raise ConfigError(f"stages[{order}]: {use} cannot be created with {sys.executable}: {error}") from error
     except Exception as error:
-        if not out_of_memory(error):
+        if out_of_memory(error):
+            raise WeightsError(
+                f"The device {config.device} ran out of memory while {name} was loaded. Another process may be using "
+                "it. End that process, lower max_batch or options.context, or give the stage another device."
+            ) from error
+        own = file_of(use)
+        if own is None or isinstance(error, EngineError):
             raise
-        raise WeightsError(
-            f"The device {config.device} ran out of memory while {name} was loaded. Another process may be using "
-            "it. End that process, lower max_batch or options.context, or give the stage another device."
-        ) from error
+        raise ConfigError(f"stages[{order}]: {use} cannot be created: {fault_in(own[0], error)}") from error
     if strange := stage.info.emits - OUTPUTS:
         raise ConfigError(f"the stage {name} emits {', '.join(sorted(strange))}, which cannot be sent to clients")
     return stage

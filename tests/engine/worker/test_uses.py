@@ -10,6 +10,7 @@ import pytest
 from engine import ConfigError
 from engine.worker import uses
 from engine.worker.models.script import ScriptEars
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from engine.worker.stages.llm.openai import OpenAiLlmStage
 from engine.worker.uses import line_of, stage_type
@@ -41,6 +42,36 @@ def test_a_file_of_the_user_s_own_is_loaded_once(tmp_path: Path) -> None:
     stage = stage_type(str(file))
     assert stage.describe(StageConfig(slots=3)).slots == 3
     assert stage_type(f"{file}:Thinker") is stage
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (
+            "    def __init__(self, config):\n        import math\n        math.sqrt(-1)",
+            "ValueError: math domain error",
+        ),
+        ("    def __init__(self, config):\n        pass\n    def warm_up(self):\n        {}['key']", "KeyError: 'key'"),
+    ],
+)
+def test_a_bug_in_a_file_s_constructor_or_warm_up_is_one_line_with_its_place(
+    tmp_path: Path, fault: str, told: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{OWN}\nclass Faulty(Thinker):\n{fault}\n")
+    line = len(file.read_text().splitlines())
+    with pytest.raises(ConfigError) as refused:
+        make(f"{file}:Faulty", "faulty", 1, StageConfig())
+    assert str(refused.value) == f"stages[1]: {file}:Faulty cannot be created: {told} ({file}, line {line})"
+
+
+def test_a_bug_at_the_top_of_a_file_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("\n\n1 / 0\n")
+    with pytest.raises(
+        ConfigError, match=r"cannot be loaded: ZeroDivisionError: division by zero \(.*mine.py, line 3\)"
+    ):
+        stage_type(str(file))
 
 
 def test_a_file_without_a_default_stage_asks_for_the_class(tmp_path: Path) -> None:
