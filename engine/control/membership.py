@@ -27,6 +27,7 @@ ON_DISK_S = 5.0  # maximum time for which a worker may wait for a disk without c
 LONELY_S = 1.0  # maximum penalty of a worker whose stages have no other replica
 MOST_PATIENCE_S = 4.0  # maximum extra time for silence after losses of the same worker: each restart adds load
 QUIET = 2  # a worker of which nothing has been heard for this many heartbeat intervals is observed
+LATE_REPORT_S = 10.0  # minimum time between two log lines about a blocked server
 
 
 @dataclass(slots=True)
@@ -115,6 +116,7 @@ class Membership:
         self._records: dict[str, _Record] = {}
         self._planned_s = math.inf
         self._warned: set[tuple[str, str]] = set()
+        self._reported_late_s = -math.inf
 
     def issue(self, name: str) -> str:
         """Create the id of the next incarnation of the worker ``name``."""
@@ -198,7 +200,8 @@ class Membership:
         now_s = self._now()
         late_s = now_s - self._planned_s
         is_late = late_s > self._spec.interval_s
-        if is_late:
+        if is_late and now_s >= self._reported_late_s + LATE_REPORT_S:
+            self._reported_late_s = now_s
             log.warning("the server was blocked for %.1f s; worker deadlines are extended", late_s)
         lost: list[Loss] = []
         for id, life in self._lives.items():

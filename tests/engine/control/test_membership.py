@@ -376,6 +376,22 @@ def test_nobody_is_given_up_for_a_stall_of_the_server_itself(members: Membership
     assert [loss.worker for loss in pass_time(members, clock, TIMEOUT_S)] == [id]
 
 
+def test_stalls_are_reported_at_once_and_then_every_ten_seconds(
+    members: Membership, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = alive(members)
+    reported_s: list[float] = []
+    begun_s = clock.now_s
+    while clock.now_s < begun_s + 25.0:
+        clock.now_s = members.due_s + 2 * INTERVAL_S
+        members.beat(id, beat(id))
+        members.look()
+        if "the server was blocked" in caplog.text:
+            reported_s.append(clock.now_s - begun_s)
+            caplog.clear()
+    assert reported_s == pytest.approx([0.8, 11.2, 21.6]), "each step is 0.8 s"
+
+
 def test_a_stall_of_the_server_does_not_hide_that_a_worker_waits(members: Membership, clock: Clock) -> None:
     """On a machine that is overloaded for minutes, the server looks late, and no worker gets a processor."""
     alive(members)
