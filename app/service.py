@@ -232,6 +232,9 @@ class Service:
         accepted = {"ready": True, "draining": while_draining, "unavailable": while_unavailable}
         if engine is None or not accepted.get(state, False):
             self.metrics.sessions_refused.labels(state).inc()
+            if state == "unavailable" and engine is not None:
+                missing = ", ".join(engine.missing)
+                raise Closed(state, f"No worker runs {missing} now; lost workers restart. Try again in a few seconds.")
             raise Closed(state, f"The server is {state}; try again later.")
         settings = self.settings
         return SessionContext(

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 from app.commands import terminal
 from app.commands.server import Address, RemoteServer
 from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe, nearest
+from engine.deployment.config import file_of
 
 Target = EngineSpec | Address
 """The engine or the server that a command uses."""
@@ -60,6 +61,8 @@ async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[Ans
 def check_voice(model: ModelInfo, voice: str | None) -> None:
     """Refuse a voice that the model does not have. Raises RequestError."""
     if voice is not None and voice not in model.voice_ids:
+        if file_of(voice) is not None:
+            raise RequestError(f"{voice} is a stage: use `parley serve --voice {voice}`, or a configuration with `-c`")
         raise RequestError(f"{model.name} has no voice {voice!r} ({nearest(voice, model.voice_ids)})")
 
 

@@ -126,7 +126,7 @@ def _report(result: ReceivedAnswer, sink: Sink) -> None:
     if isinstance(sink, Nowhere):
         terminal.say("audio was discarded: use -o answer.wav")
     elif result.waves:
-        terminal.say(f"audio sent to {sink.name}")
+        terminal.say(f"audio: {sink.name}")
     terminal.say(terminal.ledger_line(result.ledger))
 
 

@@ -106,6 +106,12 @@ async def test_a_voice_that_is_not_there_is_told_before_anything_starts(target: 
             pass
 
 
+async def test_a_stage_s_file_as_a_voice_is_told_how_to_use_it(target: Target) -> None:
+    with pytest.raises(RequestError, match=r"sine.py:Sine is a stage: use `parley serve --voice ./mine/sine.py:Sine`"):
+        async with opened(target, "./mine/sine.py:Sine"):
+            pass
+
+
 async def test_leaving_an_answer_ends_it_on_the_server(server: Running) -> None:
     async with opened(Address(server.http)) as source:
         async with source.open(asked(TextPart("long 5000"))) as chunks:

@@ -11,6 +11,7 @@ import pytest
 
 from app.commands.admin import restart, scale, workers
 from app.commands.server import Address
+from app.refusal import Closed
 from engine import EngineError
 from tests.app.rig import LoudnessVad, Running, eventually, keys_file, running, script_spec, talking
 
@@ -99,6 +100,8 @@ async def test_a_session_goes_on_while_the_fleet_is_replaced(kept: Running) -> N
 async def test_health_names_the_stage_that_nobody_hosts_and_turns_green_again(kept: Running) -> None:
     fleet = kept.service.engine_host.engine._fleet  # pyright: ignore
     fleet.placements["worker0.0"].worker.fence()
+    with pytest.raises(Closed, match="No worker runs ears, thinker, talker, code2wav now; lost workers restart"):
+        kept.service.context()
     answer = await ask(kept, "GET", "/health")
     assert answer.status_code == 503
     assert answer.json() == {
