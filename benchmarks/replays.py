@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import soundfile
@@ -143,7 +143,7 @@ def spoken() -> Iterator[Pcm]:
     """Yield recorded questions: int16 at SPEAKER_RATE_HZ."""
     for file in sorted(SPOKEN.glob("in_*.ogg")):
         pcm, rate_hz = soundfile.read(file, dtype="int16")
-        yield resample(pcm, rate_hz, SPEAKER_RATE_HZ)
+        yield resample(cast("Pcm", pcm), rate_hz, SPEAKER_RATE_HZ)
 
 
 def report(folder: Path) -> dict[str, float]:

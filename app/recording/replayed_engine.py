@@ -60,6 +60,9 @@ class ReplayedEngine:
                 await feeding
             chunks.cancel()
 
+    def prepare(self, request: Request) -> None:
+        """Do nothing: a preparation only saves time."""
+
     @property
     def _started(self) -> EngineThread:
         assert self.thread is not None

@@ -83,6 +83,9 @@ class RecordedEngine:
     def model(self) -> ModelInfo:
         return self._engine.model
 
+    def prepare(self, request: Request) -> None:
+        self._engine.prepare(request)
+
     @asynccontextmanager
     async def open(self, request: Request, inputs: Any = None) -> AsyncGenerator[Any]:
         number = next(self._numbers)

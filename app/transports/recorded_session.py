@@ -65,7 +65,8 @@ async def recorded(
 
 
 def _head(service: Service, context: SessionContext, opening: Opening, began: datetime) -> dict[str, Any]:
-    spec, server = plain(service.spec), service.spec.server
+    spec = without_secrets(plain(service.spec))
+    server = service.spec.server
     return {
         HEAD: VERSION,
         "began": began.isoformat(),
