@@ -81,6 +81,10 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="The certificate's private key, if it is in another file.")
     ] = None,
     qr: Annotated[bool, typer.Option("--qr", help="Print the page's address as a QR code for a phone.")] = False,
+    record: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Record sessions whose clients connect with ?record=true to this folder."),
+    ] = None,
     weights: flags.Weights = None,
     ears: flags.Ears = None,
     thinker: flags.Thinker = None,
@@ -108,7 +112,7 @@ def serve(
     if config is None and weights is None and parts.thinker is None and parts.ears is None:
         config = starter_or_nano(terminal.say)
     spec = deployment(config, weights=weights, parts=parts)
-    spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
+    spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key, "recordings": record})
     if print_config:
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
@@ -219,6 +223,32 @@ def chat(
 
     target = flags.target(url, key_file, config, named=flags.parts(thinker, thinker_key_file))
     talk(target, output, voice, Sampling(greedy=greedy, seed=seed))
+
+
+@cli.command("replay")
+def replay_session(
+    recording: Annotated[Path, typer.Argument(help="A recording: the .jsonl file. Its .wav files must be beside it.")],
+    config: Annotated[
+        str | None,
+        typer.Argument(help="Another configuration: a YAML file, or the name of one. Default: the recording's own."),
+    ] = None,
+    pytest: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a pytest case of this recording instead, with a copy beside it."),
+    ] = None,
+) -> None:
+    """Run a recorded session again, faster than real time, and print the differences.
+
+    Exits with 0 if the server's events are equal, 1 if they differ, 2 if the recording is damaged.
+
+    Example: `parley replay recordings/20261128T101500-rec_5b1f.jsonl`
+
+    Example: `parley replay call.jsonl --pytest tests/test_call.py`
+    """
+    from app.commands import replay
+
+    code = replay.run_replay(recording, config) if pytest is None else replay.write_case(recording, pytest)
+    raise typer.Exit(code)
 
 
 @cli.command()

@@ -190,7 +190,7 @@ class Service:
         self.metrics.kept.set_function(lambda: len(self.kept))
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._forgetting: asyncio.TimerHandle | None = None
-        self._spec = spec
+        self.spec = spec
         self._vad = vad
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
@@ -198,7 +198,7 @@ class Service:
     @property
     def described(self) -> ModelInfo:
         """Return the description of the configured model before it is loaded. Raises ConfigError or WeightsError."""
-        return describe(self._spec)
+        return describe(self.spec)
 
     def start(self) -> None:
         """Start the engine; ``engine_host.state`` tells when it is warm."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from app.client_address import check_proxies
@@ -274,6 +275,9 @@ class Settings:
     """MCP servers whose tools clients may use: see "MCP servers". By default, none."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Memory across sessions: see "Memory". By default, none."""
+    recordings: str | None = None
+    """Folder for recordings of sessions whose clients ask for one with ``?record=true``. Without it, none is
+    recorded."""
 
 
 def settings_of(section: Mapping[str, Any]) -> Settings:
@@ -295,6 +299,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         raise ConfigError("server.camera_every_s: must be a positive, finite number")
     if not 0 < settings.summarize_at <= 1:
         raise ConfigError("server.summarize_at: must be greater than 0 and at most 1")
+    if settings.recordings is not None and not Path(settings.recordings).is_dir():
+        raise ConfigError(f"server.recordings: {settings.recordings!r} is no folder. Create it first")
     check_proxies(settings.trusted_proxies)
     _check_ice(settings)
     _check_telephone(settings)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -21,6 +21,7 @@ from engine.deployment.config import file_of
 from engine.deployment.describe import hears_for, speakers_of, stages_of, use_of
 from engine.deployment.llm_urls import USE_FOLDER
 from engine.deployment.model_catalog import catalogue
+from engine.deployment.plain import plain
 from engine.errors import WeightsError
 
 DEFAULT = "nano"
@@ -225,21 +226,8 @@ def with_server(spec: EngineSpec, given: Mapping[str, str | int | None]) -> Engi
 
 def written(spec: EngineSpec) -> str:
     """Return the YAML of a spec: everything that differs from the defaults."""
-    plain = _plain(spec) | {"server": dict(spec.server)}
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = ((one, getattr(value, one.name)) for one in dataclasses.fields(value))
-        return {one.name.rstrip("_"): _plain(held) for one, held in named if held != _default(one)}
-    if isinstance(value, tuple):
-        return [_plain(one) for one in cast("tuple[Any, ...]", value)]
-    return dict(cast("dict[str, Any]", value)) if isinstance(value, Mapping) else value
-
-
-def _default(one: dataclasses.Field[Any]) -> Any:
-    return one.default_factory() if one.default_factory is not dataclasses.MISSING else one.default
+    tree = plain(spec) | {"server": dict(spec.server)}
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
 
 
 def _own(model: str | None) -> str | None:

@@ -310,7 +310,7 @@ class Session:
                 self._input.speculation.settled(right)
                 self._context.metrics.speculations.labels("used" if right else "forgotten").inc()
             case output_events.FirstSoundTook(ms):
-                self._input.speculation.took(ms)
+                self._input.speculation.took(self._context.measured("first_sound_ms", ms))
             case _:
                 assert_never(event)
 

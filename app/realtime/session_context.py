@@ -56,6 +56,9 @@ class SessionContext:
     """The MCP servers that the operator configured."""
     memory: MemoryAccess | None = None
     """The facts of the session's key; None on a server without memory."""
+    measured: Callable[[str, float], float] = lambda name, value: value
+    """Passes on a measured duration on which the detection of turns depends. A recording stores it by its name, and a
+    replay returns the stored one instead."""
 
     @property
     def camera(self) -> CameraFeed:

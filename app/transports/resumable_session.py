@@ -85,6 +85,8 @@ class ResumableSession:
         """Called when a client has reconnected."""
         self.on_event: Callable[[ServerEvent], None] = lambda event: None
         """Called with each event after it was queued for sending."""
+        self.on_detached: Callable[[], None] = lambda: None
+        """Called when the first channel has ended."""
         self.ended = asyncio.Event()
         self.disconnect = Disconnect()
         """The reason for the session's end, once it has ended."""
@@ -186,6 +188,7 @@ class ResumableSession:
         """Detach a channel that has ended. May be called twice."""
         channel.over.set()
         if self._channel is channel:
+            self.on_detached()
             self._attached.clear()
             if self.keeps:
                 self._channel = None

@@ -24,12 +24,14 @@ from app.limits.rate_limiter import MESSAGE_BYTES
 from app.realtime.protocol import Received, beta
 from app.realtime.protocol.server_events import ErrorEvent, QueueUpdatedEvent
 from app.realtime.protocol.to_wire import encode
+from app.realtime.session_context import SessionContext
 from app.refusal import Closed, ServerFault
 from app.service import Service
 from app.telemetry import log
 from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
+from app.transports.recorded_session import check_recording, recorded
 from app.transports.resumable_session import NoWayBack, ResumableSessions
 from engine.aio.task_group import CycleFreeTaskGroup
 
@@ -49,7 +51,10 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
     try:
         if beta.asked_for(socket.headers.get("openai-beta", ""), socket.scope.get("subprotocols", ())):
             await _refuse_beta(socket)
-        elif token is not None:
+            return
+        if _wants_recording(socket):
+            check_recording(service)
+        if token is not None:
             resumable, after = sessions.find(token, socket.query_params.get("after", ""), caller)
             await accept(socket)
             transport = SocketTransport(socket, service)
@@ -60,13 +65,35 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
             with service.admission.admit(caller) as context:
                 await accept(socket)
                 transport = SocketTransport(socket, service)
-                await Connection(service, sessions, context, transport.channel, _opening(socket)).run()
+                await _serve(socket, service, sessions, context, transport.channel)
     except Closed as closed:
         await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
         await deny(socket, lost.status, lost.code, str(lost))
     except WebSocketDisconnect:
         pass
+
+
+async def _serve(
+    socket: WebSocket, service: Service, sessions: ResumableSessions, context: SessionContext, channel: Channel
+) -> None:
+    """Serve a new session over its first channel. A recording ends with this channel."""
+    opening = _opening(socket)
+    if not _wants_recording(socket):
+        await Connection(service, sessions, context, channel, opening).run()
+        return
+    try:
+        async with recorded(service, context, channel, opening) as recording:
+            connection = Connection(service, sessions, recording.context, channel, opening)
+            connection.resumable.on_detached = recording.end
+            await connection.run()
+    except ServerFault as fault:
+        channel.put(ErrorEvent(fault, None))
+        await channel.say_goodbye(Disconnect(TRY_LATER, "the session can't be recorded", "goodbye"))
+
+
+def _wants_recording(socket: WebSocket) -> bool:
+    return socket.query_params.get("record") == "true"
 
 
 async def accept(socket: WebSocket) -> None:
@@ -172,7 +199,7 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
             await _in_line(transport, service, waiter)
             context = session.enter_context(service.admission.admit(caller, waiter))
             place.close()
-            await Connection(service, sessions, context, channel, _opening(socket)).run()
+            await _serve(socket, service, sessions, context, channel)
         except Closed as closed:
             channel.put(ErrorEvent(ServerFault(closed.code, str(closed)), None))
             await channel.say_goodbye(Disconnect(TRY_LATER, "the server is full", "goodbye"))

@@ -56,7 +56,21 @@ def test_version() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["serve", "say", "ask", "chat", "voices", "setup", "doctor", "bench", "worker", "workers", "scale", "restart"],
+    [
+        "serve",
+        "say",
+        "ask",
+        "chat",
+        "replay",
+        "voices",
+        "setup",
+        "doctor",
+        "bench",
+        "worker",
+        "workers",
+        "scale",
+        "restart",
+    ],
 )
 def test_every_help_teaches_by_example(command: str) -> None:
     result = parley(command, "--help")

@@ -81,6 +81,7 @@ async def test_a_reload_without_a_server_keeps_the_script_and_the_typed_line(
         await page.ask("say: after")
         with contextlib.suppress(AssertionError):  # the browser's own page: no server answers
             await page.do("reload")
+        await page.do("waitForURL", "chrome-error://chromewebdata/")
         async with relay(server.port, port):
             await page.do("goto", url)
             await answered_once(page, "say: after", "after")

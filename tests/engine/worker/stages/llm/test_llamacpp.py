@@ -621,6 +621,17 @@ class TestFiles:
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
             LlamaCppStage(config(weights, cache_mb=0))
 
+    def test_the_announced_memory_counts_the_program(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        weights = model(saying("Yes."))
+        monkeypatch.setattr(llamacpp.psutil.Process, "memory_info", lambda process: SimpleNamespace(rss=70_000_000))
+        asked = config(weights)
+        with caplog.at_level("INFO"):
+            llamacpp._check_memory(llamacpp.settings_of(asked, llamacpp.options_of(asked)))
+        (announced,) = (record.getMessage() for record in caplog.records if "of memory" in record.getMessage())
+        assert "up to 82 MB of memory (2 for the weights, 70 for the program" in announced
+
     def test_without_max_batch_conversations_take_as_much_memory_as_the_weights(
         self, model: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:

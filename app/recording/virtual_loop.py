@@ -1,0 +1,93 @@
+"""An event loop in virtual time: when nothing is left to do, the clock jumps to the next timer."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextvars import Context
+from typing import Any
+
+WAIT_S = 0.2
+"""Seconds of real time after which a waiting loop checks its conditions again."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose ``time`` starts at 0 and stands still while work of threads or other loops is awaited.
+
+    ``moments`` are the sorted times of the recorded server events. The timers of the recorded session ran a little
+    late, at one of them, so each timer of this loop runs at the next one. ``holds`` returns whether the clock must not
+    advance to a given time yet.
+    """
+
+    def __init__(self, moments: Sequence[float] = (), holds: Callable[[float], bool] = lambda until_s: False) -> None:
+        self._now_s = 0.0
+        self._moments = moments
+        self._holds = holds
+        self._executing = 0
+        super().__init__(_JumpingSelector(self._may_jump, self._jump))
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        place = bisect_left(self._moments, when)
+        if place < len(self._moments):
+            when = self._moments[place]
+        return super().call_at(when, callback, *args, context=context)
+
+    def at(self, when_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call ``callback`` at exactly this time."""
+        return super().call_at(when_s, callback)
+
+    async def reach(self, when_s: float) -> None:
+        """Wait until exactly this time."""
+        if when_s <= self._now_s:
+            return
+        reached = self.create_future()
+        timer = self.at(when_s, lambda: _resolve(reached))
+        try:
+            await reached
+        finally:
+            timer.cancel()
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        self._executing += 1
+        done = super().run_in_executor(executor, func, *args)
+        done.add_done_callback(self._executed)
+        return done
+
+    def _executed(self, done: asyncio.Future[Any]) -> None:
+        self._executing -= 1
+
+    def _may_jump(self, timeout_s: float) -> bool:
+        return not self._executing and not self._holds(self._now_s + timeout_s)
+
+    def _jump(self, timeout_s: float) -> None:
+        self._now_s += timeout_s
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """A selector that advances the loop's clock instead of waiting for a timeout."""
+
+    def __init__(self, may_jump: Callable[[float], bool], jump: Callable[[float], None]) -> None:
+        super().__init__()
+        self._may_jump = may_jump
+        self._jump = jump
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout > 0 and self._may_jump(timeout):
+            ready = super().select(0)  # after the check: what other threads sent before it must be handled first
+            if not ready:
+                self._jump(timeout)
+            return ready
+        return super().select(0 if timeout == 0 else WAIT_S)
+
+
+def _resolve(reached: asyncio.Future[None]) -> None:
+    if not reached.done():
+        reached.set_result(None)

@@ -1,0 +1,42 @@
+"""Recordings for the tests: sessions with a script server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from app.recording.comparison import differences, events_of
+from app.recording.file import read
+from app.recording.replay import Replayed, replay
+from engine import EngineSpec
+from tests.app.rig import Client, LoudnessVad, running, script_spec, talking
+
+KEY = "sk-of-somebody-0123456789"
+
+
+@asynccontextmanager
+async def recording(folder: Path, query: str = "?record=true") -> AsyncGenerator[Client]:
+    """A client whose session with the script model is recorded to ``folder``."""
+    async with (
+        running(script_spec(recordings=str(folder)), vad=LoudnessVad) as one,
+        talking(one, query, additional_headers={"Authorization": f"Bearer {KEY}"}) as client,
+    ):
+        yield client
+
+
+def only(folder: Path) -> Path:
+    """The one recording in a folder."""
+    (path,) = folder.glob("*.jsonl")
+    return path
+
+
+async def replayed(path: Path, spec: EngineSpec | None = None) -> Replayed:
+    """A replay, in a thread since it has a loop of its own."""
+    return await asyncio.to_thread(replay, read(path), spec, LoudnessVad)
+
+
+async def differences_of(path: Path, spec: EngineSpec | None = None) -> list[str]:
+    done = await replayed(path, spec)
+    return differences(events_of(read(path).server), done.events)
