@@ -33,7 +33,7 @@ async def test_speech_is_heard_and_answered_over_a_call(page: Page) -> None:
     await page.listen()
     await page.sound()
     await page.shows("#captions .answer", "I heard")
-    await page.shows("#after", "after your")
+    await page.shows("#after", "from ")
     await page.until("document.querySelectorAll('#bars tr').length > 5")
     seconds = float((await page.value("document.querySelector('#captions .user p').textContent")).split()[0])
     assert 0.8 <= seconds <= 2.2

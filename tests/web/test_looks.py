@@ -131,6 +131,35 @@ async def test_each_popover_opens_at_its_button(page: Page) -> None:
         popover = await page.value(box % opened)
         assert popover["left"] < button["right"], name
         assert popover["right"] > button["left"], name
+        bar = await page.value(
+            f"document.getElementById({name!r}).closest('header, form').getBoundingClientRect().toJSON()"
+        )
+        assert popover["top"] - bar["bottom"] >= 8 or bar["top"] - popover["bottom"] >= 8, name
+        await page.do("press", "Escape", on="page.keyboard")
+
+
+async def test_on_a_phone_each_entry_of_the_menu_is_one_line(server: Running, browser: Chromium) -> None:
+    async with browser.page(**PHONE) as page:
+        await page.open(server.http)
+        await page.do("click", "#open-menu")
+        await page.until("document.getElementById('menu').matches(':popover-open')")
+        heights = "[...document.querySelectorAll('#menu button')].map((one) => one.offsetHeight)"
+        assert max(await page.value(heights)) < 48
+        assert await page.value("document.getElementById('menu').getBoundingClientRect().right") <= 360 - 12
+
+
+async def test_the_spoken_word_of_a_long_answer_stays_in_sight(server: Running, browser: Chromium) -> None:
+    async with browser.page(viewport={"width": 640, "height": 360}) as page:
+        await page.open(server.http)
+        await page.ask(f"say: {' '.join(f'word{n}' for n in range(200))}")
+        await page.until("document.querySelector('#captions .next')?.textContent.includes('word199')")
+        place = """(() => {
+          const box = (name) => document.querySelector(name).getBoundingClientRect();
+          return [box("#scroll").top, box("#captions .now").top, box("#captions .now").bottom, box("#scroll").bottom];
+        })()"""
+        await page.until(r"Number(document.querySelector('#captions .now')?.textContent.match(/\d+/)) > 12")
+        seen = await page.value(place)
+        assert seen == sorted(seen)
         await page.do("press", "Escape", on="page.keyboard")
 
 

@@ -61,7 +61,7 @@ async def test_the_page_invites_to_what_the_model_can_do(
         await page.open(server.http)
         await page.shows("#invitation", invitation)
         assert await page.value("document.getElementById('start').checkVisibility()") is how
-        await page.shows("#hint", "Tap the microphone" if how else "Type your question")
+        await page.shows("#hint", "Click the microphone" if how else "Type your question")
         closed = bool(loaded["examples"])  # the page then says so, and names the command for more
         assert await page.value("document.getElementById('upgrade').checkVisibility()") is closed
 
@@ -303,7 +303,7 @@ async def test_the_first_sound_is_timed_as_the_ear_hears_it(page: Page) -> None:
     await page.listen()
     await page.ask("say: how long did that take")
     await page.sound()
-    await page.until("document.getElementById('spread').textContent.includes('slowest')")
+    await page.until("document.getElementById('spread').textContent.includes('of 2')")
     await page.state("ready")
     sent_ms = (await page.wire("response.create"))[-1]["at"]
     heard_ms = next(at for at, peak in await page.heard() if at > sent_ms and peak > AUDIBLE)
@@ -326,7 +326,7 @@ async def test_speech_is_heard_and_answered(page: Page) -> None:
     await page.listen()
     await page.sound()
     await page.shows("#captions .answer", "I heard")
-    await page.shows("#after", "after your")
+    await page.shows("#after", "from your last word")
     seconds = float((await page.value("document.querySelector('#captions .user p').textContent")).split()[0])
     assert 1.0 <= seconds <= 2.2  # with the prefix before it and the silence after
     assert (await page.value("asked"))[0]["audio"]["echoCancellation"] is True

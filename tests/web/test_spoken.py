@@ -47,6 +47,6 @@ async def test_a_spoken_question_is_answered_aloud(server: Running, browser: Chr
         await page.shows("#captions .user", "repeat")
         await page.until(f"window.ear.some(([, peak]) => peak > {AUDIBLE})")  # a short answer may be over by now
         await page.shows("#captions .answer", "package")
-        await page.shows("#after", "after your")
+        await page.shows("#after", "from ")
         await page.value("document.getElementById('end').click()")
         await server.empty()

@@ -198,8 +198,7 @@ async def opened_states(page: Page, url: str) -> AsyncGenerator[str]:
         await page.until(f"document.getElementById('{menu}').matches(':popover-open')")
         yield f"{menu} open"
         await page.do("press", "Escape", on="page.keyboard")
-    await page.do("click", "#open-menu")
-    await page.do("click", "#open-phone")
+    await page.value("document.getElementById('phone').showModal()")
     yield "phone open"
     await page.do("press", "Escape", on="page.keyboard")
     await page.do("click", "#open-settings")

@@ -94,6 +94,18 @@ async def test_a_key_that_is_held_without_a_microphone_says_so(server: Running, 
         await page.shows("#captions .answer", "typed it is")
 
 
+async def test_a_microphone_that_was_blocked_is_tried_again_from_the_notice(page: Page) -> None:
+    refuse = "async () => { throw new DOMException('no', 'NotAllowedError'); }"
+    await page.value("void (window.allowed = navigator.mediaDevices.getUserMedia)")
+    await page.value(f"void (navigator.mediaDevices.getUserMedia = {refuse})")
+    await page.do("click", "#start")
+    await page.shows("#notice", "allow it in the address bar")
+    await page.value("void (navigator.mediaDevices.getUserMedia = window.allowed)")
+    await page.do("click", "#try-now")
+    await page.state("listening")
+    await page.until("document.getElementById('notice').hidden")
+
+
 async def test_a_microphone_that_goes_away_is_named(page: Page) -> None:
     await page.start()
     await page.value("opened[0].dispatchEvent(new Event('ended'))")
@@ -160,6 +172,7 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
         await page.shows("#notice", "asks for a key")
         await page.until("document.getElementById('key-dialog').open && document.activeElement.id === 'key'")
         await page.shows("#key-reason", "asks for a key")
+        assert not await page.value("document.getElementById('notice').checkVisibility()")  # the dialog says the same
         await page.do("fill", "#key", "wrong")
         await page.do("press", "#key", "Enter")
         await page.shows("#key-reason", "does not take this key")
@@ -224,7 +237,7 @@ async def test_the_doctor_names_the_steps_that_fail(server: Running, browser: Ch
         outcome = {name: (state, words) for name, state, words in found}
         assert outcome["Microphone"] == (
             "bad",
-            "The microphone is blocked: allow it beside the page's address, then try again.",
+            "The microphone is blocked: allow it in the address bar, then try again.",
         )
         assert outcome["WebRTC"] == ("bad", "This browser has no WebRTC.")
         assert [name for name in ("Page", "Server", "Key", "WebSocket") if outcome[name][0] != "good"] == []

@@ -89,7 +89,7 @@ export class Answers {
     const { replay, pieces } = this.answers.get(item)!;
     const seconds = pieces.reduce((sum, { length }) => sum + length, 0) * 0.75 / 2 / RATE_HZ;
     replay.hidden = seconds === 0;
-    if (replay.lastElementChild) replay.lastElementChild.textContent = `${seconds.toFixed(1)} s`;
+    if (replay.lastElementChild) replay.lastElementChild.textContent = `Replay ${seconds.toFixed(1)} s`;
   }
 
   private async play(item: string): Promise<void> {

@@ -10,6 +10,7 @@ const PICTURE = { width: 240, height: 180, quality: 0.7 };
 const KEPT_PICTURES = 12; // over a reload: some 10 kB each
 const MAX_ENTRIES = 600; // some hours of talk; older ones leave the page
 const SLACK_PX = 48;
+const SPOKEN = 1 / 3; // of the pane's height: the place of the spoken word in a long answer
 
 /** The words of an entry; a line between two conversations has no speaker. */
 export interface Said {
@@ -168,9 +169,16 @@ export class Captions {
     }
   }
 
-  /** Shows the newest words, if the reader has not scrolled back. */
+  /** Shows the newest words, and of a long answer the spoken word, unless the reader has scrolled back. */
   follow(): void {
-    if (this.atEnd) this.pane.scrollTop = this.pane.scrollHeight;
+    if (!this.atEnd) return;
+    const { pane } = this;
+    pane.scrollTop = pane.scrollHeight;
+    const spoken = this.list.querySelector(".now, .next")?.getClientRects()[0];
+    if (spoken === undefined) return;
+    const above_px = pane.getBoundingClientRect().top + pane.clientHeight * SPOKEN - spoken.top;
+    if (above_px > 0) pane.scrollTop -= above_px;
+    this.top_px = pane.scrollTop; // the reader did not scroll
   }
 
   private lines(): HTMLElement[] {

@@ -1,9 +1,7 @@
 /** The line to type in, and the picture that goes with it: chosen, pasted or dropped. */
 
-import { draw, element } from "./dom";
+import { byTouch, draw, element } from "./dom";
 import { Problem, problemOf, type Loaded, type VoiceClient } from "./library";
-
-const BY_TOUCH = matchMedia("(pointer: coarse)");
 
 const question = element<HTMLInputElement>("question");
 const attached = element("attached");
@@ -35,7 +33,7 @@ export class Composer {
   learn({ abilities }: Loaded): void {
     this.sees = abilities?.includes("image") ?? true;
     element("picture").hidden = !this.sees;
-    question.placeholder = this.sees ? "Type, or drop a picture" : "Type a message";
+    question.placeholder = this.sees ? "Type, or add a picture" : "Type a message";
   }
 
   ask(text: string): void {
@@ -43,7 +41,7 @@ export class Composer {
     const { picture } = this;
     question.value = "";
     this.attach(null);
-    if (BY_TOUCH.matches) question.blur(); // the screen's keyboard would cover the answer
+    if (byTouch()) question.blur(); // the screen's keyboard would cover the answer
     this.voice.ask(text.trim(), picture);
   }
 

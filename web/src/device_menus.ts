@@ -13,7 +13,7 @@ const meter = element("meter");
 const cameraButton = element<HTMLButtonElement>("camera");
 const screenButton = element<HTMLButtonElement>("screen");
 
-const BROWSERS: Choice = { id: "", name: "The browser's choice" };
+const BROWSERS: Choice = { id: "", name: "System default" };
 const SHARES = "getDisplayMedia" in (navigator.mediaDevices ?? {});
 
 export interface DeviceEvents {
@@ -127,6 +127,7 @@ export class DeviceMenus {
   /** The level of the microphone, while the menu is open; one that is not in use is tried when it is asked for. */
   private measure(): void {
     if (!menu.matches(":popover-open")) return this.trial.close();
+    meter.hidden = !this.voice.talking && !this.trial.running;
     const level = Math.min(1, Math.sqrt(Math.max(this.voice.levels().user, this.trial.level())));
     meter.style.setProperty("--level", level.toFixed(3));
     meter.setAttribute("aria-valuenow", String(Math.round(100 * level)));

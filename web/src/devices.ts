@@ -67,7 +67,7 @@ export function insecure(noun: string): Problem {
 function refusal(error: DOMException, noun: string): Problem {
   switch (error.name) {
     case "NotAllowedError":
-      return new Problem("permission", `The ${noun} is blocked: allow it beside the page's address, then try again.`);
+      return new Problem("permission", `The ${noun} is blocked: allow it in the address bar, then try again.`);
     case "NotFoundError":
     case "OverconstrainedError":
       return new Problem("no-device", `No ${noun} was found: plug one in or choose another in the settings, then try again.`);

@@ -1,5 +1,10 @@
 /** The page's elements by their ids, and how new ones are made. */
 
+/** Whether fingers point, and no mouse. */
+export function byTouch(): boolean {
+  return matchMedia("(pointer: coarse)").matches;
+}
+
 export function element<T extends Element = HTMLElement>(id: string): T {
   return document.getElementById(id) as unknown as T;
 }

@@ -1,9 +1,11 @@
-/** The keys of the page, and the version of the server. */
+/** The keyboard shortcuts of the page, and the version of the server. */
 
 import { element } from "./dom";
 
 export function startHelp(): void {
-  element("help").addEventListener("toggle", () => void showVersion(), { once: true });
+  const help = element("help");
+  element("close-help").addEventListener("click", () => help.hidePopover());
+  help.addEventListener("toggle", () => void showVersion(), { once: true });
 }
 
 async function showVersion(): Promise<void> {

@@ -44,7 +44,7 @@ const hosted = new HostedCalls((call) => cards.show(call));
 const timing = new Timing();
 const events = new EventsPanel();
 const stage = new Stage(voice);
-const trouble = new Trouble(() => voice.retry());
+const trouble = new Trouble();
 const keys = new KeyDialog(voice, () => {
   voice.connect();
   lookUp();
@@ -102,7 +102,9 @@ voice.on("event", (direction, event) => {
   session.note(direction, event);
 });
 voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null));
-voice.on("problem", say);
+voice.on("problem", (problem, retry_ms) => {
+  say(problem, retry_ms, problem?.code === "permission" && voice.handsFree ? () => voice.start() : undefined);
+});
 voice.on("queued", (position) => stage.queued(position));
 voice.on("line", (_kind, fellBack, resumed) => {
   if (known.abilities === undefined) lookUp(); // the server was away, or had no key, when the page was loaded
@@ -184,8 +186,8 @@ function beginAnew(): void {
   voice.reconnect();
 }
 
-function say(problem: Problem | null, retry_ms: number | null = null): void {
-  trouble.show(problem, retry_ms);
+function say(problem: Problem | null, retry_ms: number | null = null, again = retry_ms === null ? null : () => voice.retry()): void {
+  trouble.show(problem, retry_ms, again);
   if (problem?.code === "key") keys.ask(problem.message);
 }
 

@@ -13,7 +13,7 @@ const TIMER = {
   required: ["minutes"],
 } as const;
 const LIGHT = {
-  description: "Turn the light of this page on (light colours) or off (dark colours).",
+  description: "Switch between the light theme (on) and the dark theme (off).",
   properties: { state: { type: "string", enum: ["on", "off"] } },
   required: ["state"],
 } as const;

@@ -1,8 +1,7 @@
-/** Popovers stand beside the button that opens them, within the window. */
+/** Popovers open above or below the bar of their button, within the window. */
 
 const MARGIN_PX = 12;
 const GAP_PX = 8;
-const DOCK_PX = 16; // from a key of the dock to a popover above the dock
 
 export function placePopovers(): void {
   for (const button of document.querySelectorAll<HTMLButtonElement>("button[popovertarget]")) {
@@ -17,11 +16,12 @@ export function placePopovers(): void {
   }
 }
 
-/** Above a button in the lower half of the window, else below it. */
+/** Above the dock, or below the header. */
 function place(popover: HTMLElement, button: HTMLElement): void {
-  const { left, top, bottom } = button.getBoundingClientRect();
+  const { left } = button.getBoundingClientRect();
+  const { top, bottom } = button.closest("header, form")!.getBoundingClientRect();
   const above = top > innerHeight / 2;
-  const edge_px = above ? innerHeight - top + DOCK_PX : bottom + GAP_PX;
+  const edge_px = (above ? innerHeight - top : bottom) + GAP_PX;
   const right_px = innerWidth - popover.offsetWidth - MARGIN_PX;
   popover.style.inset = "auto";
   popover.style[above ? "bottom" : "top"] = `${edge_px}px`;

@@ -60,8 +60,8 @@ export class SessionPanel {
   }
 
   private told(session: Session & { id?: string }): void {
-    const turns = session.audio?.input?.turn_detection as { type?: string; eagerness?: string } | null | undefined;
-    element("session-id").textContent = session.id ?? "–";
-    element("session-turns").textContent = turns ? [turns.type, turns.eagerness].filter(Boolean).join(", ") : "Push to talk";
+    const turns = session.audio?.input?.turn_detection as object | null | undefined;
+    element("session-id").textContent = element("session-id").title = session.id ?? "–";
+    element("session-turns").textContent = turns ? "Automatic" : "Push to talk";
   }
 }

@@ -75,6 +75,7 @@ export class Settings {
       if (check !== this.check) return;
       line.dataset["found"] = found.state;
       words.textContent = found.text;
+      line.scrollIntoView({ block: "nearest" });
     }
   }
 }

@@ -1,6 +1,6 @@
 /** The orb, the words beside it and the dock's keys of a call: what the conversation does now, and what one can do about it. */
 
-import { element, setIcon } from "./dom";
+import { byTouch, element, setIcon } from "./dom";
 import { Orb } from "./orb";
 import type { Loaded, VoiceClient, VoiceState } from "./library";
 
@@ -17,18 +17,17 @@ const WORDS: Record<VoiceState, string> = {
   speaking: "Speaking",
 };
 
+const TAP = byTouch() ? "Tap" : "Click";
 const HINTS: Record<Exclude<VoiceState, "waiting" | "speaking">, readonly [handsFree: string, hold: string]> = {
-  idle: ["Tap the microphone, or type", "Hold Space, or the microphone, and speak"],
+  idle: [`${TAP} the microphone, or type`, "Hold Space, or the microphone, and speak"],
   connecting: ["One moment", "One moment"],
   lost: ["Trying again", "Trying again"],
-  ready: ["Tap the microphone, or type", "Hold Space, or the microphone, and speak"],
-  muted: ["Tap the microphone to be heard again", "Tap the microphone to be heard again"],
+  ready: [`${TAP} the microphone, or type`, "Hold Space, or the microphone, and speak"],
+  muted: [`${TAP} the microphone to be heard again`, `${TAP} the microphone to be heard again`],
   listening: ["Just speak", "Just speak"],
   hearing: ["Go on", "Let go when you are done"],
   thinking: ["", ""],
 };
-
-const BY_TOUCH = matchMedia("(pointer: coarse)").matches;
 
 const state = element("state");
 const hint = element("hint");
@@ -110,7 +109,7 @@ export class Stage {
   /** Speaking interrupts only while the microphone is on and not muted. */
   private interruption(): string {
     const { talking, muted, handsFree } = this.voice;
-    const ways = [...(handsFree && talking && !muted ? ["speak"] : []), ...(BY_TOUCH ? ["tap Stop"] : ["press Esc"])];
+    const ways = [...(handsFree && talking && !muted ? ["speak"] : []), ...(byTouch() ? ["tap Stop"] : ["press Esc"])];
     const words = `${ways.join(", or ")} to interrupt`;
     return words.charAt(0).toUpperCase() + words.slice(1);
   }

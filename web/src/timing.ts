@@ -6,23 +6,25 @@ import type { After, FirstSound } from "./library";
 
 /** The server's terms in words; a term that is not here keeps its own name. */
 const TERMS: Record<string, string> = {
-  queue: "Waiting for a slot",
+  queue: "Queue",
   ears: "Hearing",
   thinker_prefill: "Reading the prompt",
   thinker_tokens: "First words",
-  talker: "Speech codes",
-  code2wav: "Codes to sound",
+  talker: "Generating speech",
+  code2wav: "Decoding audio",
   packet: "Packing",
 };
 const AFTER: Record<After, string> = {
-  sent: "after you sent",
-  released: "after you let go",
-  spoken: "after your last word",
-  ended: "after your turn ended",
+  sent: "from sending to the first sound",
+  released: "from letting go to the first sound",
+  spoken: "from your last word to the first sound",
+  ended: "from the end of your turn to the first sound",
 };
 const SILENCE = "Silence that ended the turn";
 const REST = "Network and playback";
 const SHOWN = 20; // turns
+const MEDIAN_FROM = 3; // turns: the median of fewer says little
+const SHORTEST_MS = 0.05; // shown as 0.0
 
 /** A stretch of time on the way to the first sound; 0 is the end of what the user said. */
 interface Span {
@@ -49,8 +51,9 @@ export class Timing {
 
   private showSpread(): void {
     const slowest = Math.max(...this.figures);
-    const median = rank(this.figures, 0.5);
-    const words = `Median ${durationOf(median)}, slowest of ${this.figures.length}: ${durationOf(slowest)}`;
+    const { length } = this.figures;
+    const median = length < MEDIAN_FROM ? "" : `, median ${durationOf(rank(this.figures, 0.5))}`;
+    const words = `Slowest of ${length}: ${durationOf(slowest)}${median}`;
     const spark = element("spark");
     spark.setAttribute("aria-label", words);
     element("spread").textContent = words;
@@ -90,7 +93,7 @@ function row({ name, from_ms, ms }: Span, first_ms: number, last_ms: number): HT
   const line = made("tr", "", name === SILENCE ? "silence" : "");
   const label = made("th", name);
   label.scope = "row";
-  const share = made("td", "", "share");
+  const share = made("td", "", ms < SHORTEST_MS ? "share none" : "share");
   const whole_ms = Math.max(1, last_ms - first_ms);
   share.style.setProperty("--from", String((from_ms - first_ms) / whole_ms));
   share.style.setProperty("--share", String(ms / whole_ms));

@@ -15,6 +15,10 @@ export class Trial {
     else opened.close(); // the user thought better of it while the browser asked
   }
 
+  get running(): boolean {
+    return this.microphone !== null;
+  }
+
   /** Peak at this moment, 0 to 1. */
   level(): number {
     return this.microphone?.level() ?? 0;

@@ -11,17 +11,23 @@ const tryNow = element<HTMLButtonElement>("try-now");
 export class Trouble {
   private timer = 0;
 
-  constructor(tryAgain: () => void) {
-    tryNow.addEventListener("click", tryAgain);
+  private again: (() => void) | null = null;
+
+  constructor() {
+    tryNow.addEventListener("click", () => this.again?.());
     element("dismiss").addEventListener("click", () => this.show(null));
   }
 
-  /** `retry_ms`: when the client tries again; null: it does not. */
-  show(problem: Problem | null, retry_ms: number | null = null): void {
+  /** `retry_ms`: when the client tries again; null: it does not. `again` tries at once. */
+  show(problem: Problem | null, retry_ms: number | null = null, again: (() => void) | null = null): void {
     clearInterval(this.timer);
     sentence.textContent = problem?.message ?? "";
     notice.hidden = problem === null;
-    tryNow.hidden = retry.hidden = problem === null || retry_ms === null;
+    this.again = again;
+    retry.hidden = problem === null || retry_ms === null;
+    tryNow.hidden = problem === null || again === null;
+    tryNow.textContent = retry_ms === null ? "Try again" : "Try now";
+    element("diagnose").hidden = problem?.code === "permission"; // the sentence says all
     if (problem !== null && retry_ms !== null) this.countDown(performance.now() + retry_ms);
   }
 
