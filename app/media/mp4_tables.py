@@ -19,6 +19,8 @@ _MOST_PCM_SAMPLES = 60_000_000
 _PCM_GROUP = 160
 """Minimum samples in one index entry of uncompressed audio."""
 _MOST_TRACKS = 32
+_MOST_TRACK_ID = (1 << 31) - 1
+"""FFmpeg counts for seconds if a track's number is negative as a signed one."""
 _MOST_FRAGMENTS = 100_000
 """Maximum fragments times tracks: FFmpeg keeps a record for each combination."""
 _MOST_BOXES = 200_000
@@ -138,6 +140,9 @@ class _Reader:
         track = self._tracks[-1]
         if kind in _ENTRY_BYTES:
             self._measure_table(track, kind, body)
+        elif kind == b"tkhd":
+            if _number(body, 20 if body[:1] == b"\1" else 12) > _MOST_TRACK_ID:
+                raise MediaError("the file is damaged: a track's number is too large")
         elif kind == b"hdlr":
             track.handlers.add(bytes(body[8:12]))
         elif kind in (b"stsz", b"stz2"):

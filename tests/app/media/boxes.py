@@ -20,7 +20,9 @@ def table(kind: bytes, *entries: tuple[int, ...]) -> bytes:
     return full_box(kind, struct.pack(f">I{len(numbers)}I", len(entries), *numbers))
 
 
-def track(count: int, duration: int = 1024, in_chunk: int | None = None, edits: int = 0, more: bytes = b"") -> bytes:
+def track(
+    count: int, duration: int = 1024, in_chunk: int | None = None, edits: int = 0, more: bytes = b"", id: int = 1
+) -> bytes:
     """A track of ``count`` samples of one size, all at the start of the file. ``more`` is in its sample table."""
     entry = box(b"alac", bytes(6) + struct.pack(">H", 1) + bytes(8) + struct.pack(">HHHHI", 2, 16, 0, 0, 44_100 << 16))
     tables = (
@@ -35,7 +37,7 @@ def track(count: int, duration: int = 1024, in_chunk: int | None = None, edits: 
     header = full_box(b"mdhd", struct.pack(">IIIII", 0, 0, 44_100, 1024, 0))
     handler = full_box(b"hdlr", bytes(4), b"soun", bytes(12), b"a\0")
     edit_list = box(b"edts", table(b"elst", *[(1000, 0, 1 << 16)] * edits)) if edits else b""
-    head = full_box(b"tkhd", struct.pack(">IIIII", 0, 0, 1, 0, 1024), bytes(60), flags=7)
+    head = full_box(b"tkhd", struct.pack(">IIIII", 0, 0, id, 0, 1024), bytes(60), flags=7)
     return box(b"trak", head, edit_list, box(b"mdia", header, handler, info))
 
 

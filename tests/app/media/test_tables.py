@@ -35,6 +35,7 @@ HOSTILE = {
     "a table larger than its box": mp4(track(10, more=full_box(b"ctts", HUGE.to_bytes(4, "big")))),
     "boxes without end": mp4(rest=box(b"free") * 300_000),
     "tracks": mp4(*[track(1)] * 40),
+    "a track whose number is negative where it is signed": mp4(track(10, id=1 << 31)),
 }  # fmt: skip
 
 
