@@ -148,21 +148,6 @@ async def test_on_a_phone_each_entry_of_the_menu_is_one_line(server: Running, br
         assert await page.value("document.getElementById('menu').getBoundingClientRect().right") <= 360 - 12
 
 
-async def test_the_spoken_word_of_a_long_answer_stays_in_sight(server: Running, browser: Chromium) -> None:
-    async with browser.page(viewport={"width": 640, "height": 360}) as page:
-        await page.open(server.http)
-        await page.ask(f"say: {' '.join(f'word{n}' for n in range(200))}")
-        await page.until("document.querySelector('#captions .next')?.textContent.includes('word199')")
-        place = """(() => {
-          const box = (name) => document.querySelector(name).getBoundingClientRect();
-          return [box("#scroll").top, box("#captions .now").top, box("#captions .now").bottom, box("#scroll").bottom];
-        })()"""
-        await page.until(r"Number(document.querySelector('#captions .now')?.textContent.match(/\d+/)) > 12")
-        seen = await page.value(place)
-        assert seen == sorted(seen)
-        await page.do("press", "Escape", on="page.keyboard")
-
-
 async def test_nothing_moves_while_an_answer_is_spoken_or_after_it(server: Running, browser: Chromium) -> None:
     """The words to come have their places, and what appears below an answer has its own."""
     for width, height in ((1440, 900), (390, 844)):

@@ -211,7 +211,7 @@ async def test_the_settings_say_how_soon_it_answers_and_what_its_part_is(page: P
 async def test_only_who_is_heard_is_told_to_interrupt_by_speaking(page: Page) -> None:
     await page.ask("long 60")
     await page.state("speaking")
-    assert await page.value("document.getElementById('hint').textContent") == "Press Esc to interrupt"
+    await page.shows("#hint", "Press Esc to interrupt")
     await page.do("click", "#talk")
     await page.shows("#hint", "Speak, or press Esc to interrupt")
     await page.do("click", "#talk")
