@@ -229,6 +229,7 @@ async def show(page: Page, viewport: tuple[int, int], colorScheme: str = "light"
     """Show the page on another screen."""
     await page.do("setViewportSize", {"width": viewport[0], "height": viewport[1]})
     await page.do("emulateMedia", {"colorScheme": colorScheme})
+    await page.value("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")  # the resize
 
 
 async def scanned(page: Page) -> list[str]:
