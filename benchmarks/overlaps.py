@@ -153,6 +153,9 @@ class Model:
     def open(self, request: Any, inputs: Any = None) -> Any:
         raise NotImplementedError
 
+    def prepare(self, request: Request) -> None:
+        raise NotImplementedError
+
 
 class Hearing:
     """One utterance's request to a speech recognition stage. Without a stage, ``text`` is known after a pause."""

@@ -141,7 +141,7 @@ class _Reader:
         if kind in _ENTRY_BYTES:
             self._measure_table(track, kind, body)
         elif kind == b"tkhd":
-            if _number(body, 20 if body[:1] == b"\1" else 12) > _MOST_TRACK_ID:
+            if _number(body, 20 if bytes(body[:1]) == b"\1" else 12) > _MOST_TRACK_ID:
                 raise MediaError("the file is damaged: a track's number is too large")
         elif kind == b"hdlr":
             track.handlers.add(bytes(body[8:12]))
