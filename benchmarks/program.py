@@ -40,7 +40,10 @@ def numbers(listed: str) -> tuple[int, ...]:
 
 def served(asked: argparse.Namespace) -> Served:
     """Return the deployment that the options select. Raises EngineError or MediaError."""
-    return Served(asked.config, asked.weights, asked.speech and spoken(asked.speech))
+    weights = asked.weights
+    if weights is not None and Path(weights).exists():  # the server's configuration is in another folder
+        weights = str(Path(weights).absolute())
+    return Served(asked.config, weights, asked.speech and spoken(asked.speech))
 
 
 def spread(values: Sequence[float]) -> str:
