@@ -16,14 +16,13 @@ import asyncio
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import soundfile
 
 from app.client import Client, connect
 from app.client.events import Other
 from app.commands.deployment import path_of
+from benchmarks.pauses_at_once import SILENCE_S, padded
 from benchmarks.program import parser, spread
 from benchmarks.turns import serving
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, load_config
@@ -32,8 +31,6 @@ from engine.core import Pcm
 
 SPOKEN = Path(__file__).parents[1] / "tests" / "data" / "spoken"
 DELTA = "conversation.item.input_audio_transcription.delta"
-LEAD_S = 0.5
-SILENCE_S = 3.0
 PIECE_S = 0.02
 DETECTION = {"type": "server_vad", "create_response": False}
 SETTINGS = {"input": {"transcription": {"model": "whisper-1"}, "turn_detection": DETECTION}}
@@ -67,15 +64,10 @@ async def measure(config: str, paths: list[Path]) -> list[tuple[float, float | N
 
 def recording(path: Path) -> tuple[Pcm, float, float]:
     """Return a recording with silence around it at SPEAKER_RATE_HZ, and the start and end of its speech in it."""
-    wave: Any
-    wave, rate_hz = soundfile.read(path, dtype="float32")
-    samples = resample(wave, rate_hz, MIC_RATE_HZ)
-    loud = np.flatnonzero(np.abs(samples) > 0.05 * np.abs(samples).max()) / MIC_RATE_HZ
-    padded = np.pad(samples, (round(LEAD_S * MIC_RATE_HZ), round(SILENCE_S * MIC_RATE_HZ)))
-    noisy = padded + np.random.default_rng(0).normal(0, 1e-4, len(padded))
-    pcm = (np.clip(noisy, -1, 1) * 32767).astype(np.int16)
-    sent: Pcm = resample(pcm, MIC_RATE_HZ, SPEAKER_RATE_HZ).astype(np.int16)
-    return sent, LEAD_S + float(loud[0]), LEAD_S + float(loud[-1])
+    pcm = padded(path)
+    level = np.abs(pcm.astype(np.int32))
+    loud = np.flatnonzero(level > 0.05 * level.max()) / MIC_RATE_HZ
+    return resample(pcm, MIC_RATE_HZ, SPEAKER_RATE_HZ), float(loud[0]), float(loud[-1])
 
 
 async def first_words_ms(client: Client, wave: Pcm, start_s: float) -> float | None:

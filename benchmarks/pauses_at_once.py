@@ -40,6 +40,7 @@ from engine.core import Pcm
 
 SPOKEN = Path(__file__).parents[1] / "tests" / "data" / "spoken"
 PIECE_S = 0.02
+LEAD_S = 0.5
 SILENCE_S = 3.0
 SEMANTIC = {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "end_of_turn": "smart_turn"}}}}
 
@@ -74,13 +75,14 @@ async def speak(context: SessionContext, pcm: Pcm, sessions: int, result: Result
     return waits_ms
 
 
-def recording(path: Path) -> Pcm:
+def padded(path: Path) -> Pcm:
+    """Return a recording at MIC_RATE_HZ, with faint noise for LEAD_S before it and SILENCE_S after it."""
     wave: Any
     wave, rate_hz = soundfile.read(path, dtype="float32")
     samples = resample(wave, rate_hz, MIC_RATE_HZ)
-    padded = np.pad(samples, (round(0.5 * MIC_RATE_HZ), round(SILENCE_S * MIC_RATE_HZ)))
-    noise = np.random.default_rng(0).normal(0, 1e-4, len(padded))
-    return (np.clip(padded + noise, -1, 1) * 32767).astype(np.int16)
+    whole = np.pad(samples, (round(LEAD_S * MIC_RATE_HZ), round(SILENCE_S * MIC_RATE_HZ)))
+    noise = np.random.default_rng(0).normal(0, 1e-4, len(whole))
+    return (np.clip(whole + noise, -1, 1) * 32767).astype(np.int16)
 
 
 async def measure(paths: list[Path], sessions: int) -> list[Result]:
@@ -92,7 +94,7 @@ async def measure(paths: list[Path], sessions: int) -> list[Result]:
         await asyncio.wrap_future(context.inference.submit(model, np.zeros(0, np.int16)))  # load the network
         results = [Result(), Result()]
         for path in paths:
-            pcm = recording(path)
+            pcm = padded(path)
             alone_ms = await speak(context, pcm, 1, results[0])
             waits_ms = await speak(context, pcm, sessions, results[1])
             results[1].added_ms += [wait_ms - float(np.mean(alone_ms)) for wait_ms in waits_ms if alone_ms]

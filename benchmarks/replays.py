@@ -8,26 +8,25 @@ the answer, and `semantic_vad` in every second session. With ``--folder`` the re
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import json
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import soundfile
 from websockets.asyncio.client import ClientConnection, connect
 
 from app.bench.subject import running
+from app.bench.target import spoken
 from app.recording.comparison import differences, events_of
 from app.recording.file import read
 from app.recording.replay import replay
+from benchmarks.program import parser
 from engine import SPEAKER_RATE_HZ
-from engine.audio.resampler import resample
 from engine.core import Pcm
 
 SPOKEN = Path(__file__).parents[1] / "tests" / "data" / "spoken"
@@ -52,7 +51,7 @@ class Caller:
         await self._socket.send(json.dumps({"type": type, **fields}))
 
     async def microphone(self) -> None:
-        """Send silence, and whatever is to be said."""
+        """Send the queued speech, and silence otherwise."""
         line = np.zeros(0, np.int16)
         begun_s = asyncio.get_running_loop().time()
         sent = 0
@@ -130,20 +129,13 @@ async def record(folder: Path, model: str, sessions: int, at_once: int) -> None:
     """Record sessions with a server of its own process."""
     with running(model, changes={"server.recordings": str(folder)}) as server:
         places = asyncio.Semaphore(at_once)
-        lines = list(spoken())
+        lines = [spoken(file) for file in sorted(SPOKEN.glob("in_*.ogg"))]
 
         async def one(number: int) -> None:
             async with places:
                 await call(server.url, model, number, lines)
 
         await asyncio.gather(*(one(number) for number in range(sessions)))
-
-
-def spoken() -> Iterator[Pcm]:
-    """Yield recorded questions: int16 at SPEAKER_RATE_HZ."""
-    for file in sorted(SPOKEN.glob("in_*.ogg")):
-        pcm, rate_hz = soundfile.read(file, dtype="int16")
-        yield resample(cast("Pcm", pcm), rate_hz, SPEAKER_RATE_HZ)
 
 
 def report(folder: Path) -> dict[str, float]:
@@ -165,13 +157,13 @@ def report(folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sessions", type=int, default=100)
-    parser.add_argument("--at-once", type=int, default=4)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--models", default="script,nano")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--sessions", type=int, default=100)
+    made.add_argument("--at-once", type=int, default=4)
+    made.add_argument("--folder", type=Path)
+    made.add_argument("--models", default="script,nano")
+    made.add_argument("--json", type=Path)
+    options = made.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)
         folder.mkdir(exist_ok=True)

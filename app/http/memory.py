@@ -53,7 +53,7 @@ def memory(service: Service) -> APIRouter:
 
 
 def _add_routes(router: APIRouter, store: FactStore) -> None:
-    @router.get(PATH, summary="List the facts of one user, or export those of all users of this API key")
+    @router.get(PATH, summary="List the facts of one user, or export the facts of all users of this API key")
     async def show(request: Request, user: AnyUser = None) -> FactList:  # pyright: ignore[reportUnusedFunction]
         facts = await store.facts(owner_of(request.scope), _checked(user))
         return FactList(facts=[_view(fact) for fact in facts])

@@ -165,7 +165,7 @@ class Decoding:
         self._threads.submit(self._add)
 
     def _may_run(self, turn: _Turn, places: int) -> bool:
-        """Whether a job may begin where so many may run. Recordings leave one place for images, except the only one."""
+        """Whether a job may begin where ``places`` jobs may run. Recordings leave one of several places for images."""
         running = self._running
         if len(running) >= places or any(one.client == turn.client for one in running):
             return False

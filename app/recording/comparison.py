@@ -28,7 +28,7 @@ WIDTH = 160
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A part of the conversation: what the user or the answer said, or a tool call."""
+    """A part of the conversation: the words of the user or of an answer, a tool call, or an error."""
 
     kind: str
     """``user``, ``answer``, ``tool``, or ``error``."""

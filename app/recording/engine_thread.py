@@ -7,10 +7,10 @@ import dataclasses
 import selectors
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from app.recording.virtual_loop import CountingLoop
 from engine import Chunks, Engine, EngineError, EngineSpec, ModelInfo, Output, Request
 
 PATIENCE_S = 60.0
@@ -158,21 +158,11 @@ class EngineCall:
             yield chunk
 
 
-class _WatchedLoop(asyncio.SelectorEventLoop):
+class _WatchedLoop(CountingLoop):
     """A loop that calls ``rest`` before it waits."""
 
     def __init__(self, rest: Callable[[], None]) -> None:
-        self._executing = 0
-        super().__init__(_WatchedSelector(lambda: None if self._executing else rest()))
-
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        self._executing += 1
-        done = super().run_in_executor(executor, func, *args)
-        done.add_done_callback(self._executed)
-        return done
-
-    def _executed(self, done: asyncio.Future[Any]) -> None:
-        self._executing -= 1
+        super().__init__(_WatchedSelector(lambda: None if self.executing else rest()))
 
 
 class _WatchedSelector(selectors.DefaultSelector):

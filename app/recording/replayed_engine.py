@@ -24,7 +24,7 @@ ENDS = ("end", "error")
 class ReplayedEngine:
     """The engine port of a replayed session. ``recorded`` are the recording's requests by number, from 1.
 
-    With ``interims``, interim transcripts are the recording's. Those of the engine depend on its speed.
+    With ``interims``, interim transcripts are the recording's, because the engine's depend on its speed.
     """
 
     def __init__(self, recorded: dict[int, RecordedRequest], interims: bool = True) -> None:

@@ -14,7 +14,22 @@ WAIT_S = 0.2
 """Seconds of real time after which a waiting loop checks its conditions again."""
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class CountingLoop(asyncio.SelectorEventLoop):
+    """A loop that counts its functions that run in threads."""
+
+    executing = 0
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        self.executing += 1
+        done = super().run_in_executor(executor, func, *args)
+        done.add_done_callback(self._executed)
+        return done
+
+    def _executed(self, done: asyncio.Future[Any]) -> None:
+        self.executing -= 1
+
+
+class VirtualLoop(CountingLoop):
     """A loop whose ``time`` starts at 0 and stands still while work of threads or other loops is awaited.
 
     ``moments`` are the sorted times of the recorded server events. The timers of the recorded session ran a little
@@ -26,7 +41,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now_s = 0.0
         self._moments = moments
         self._holds = holds
-        self._executing = 0
         super().__init__(_JumpingSelector(self._may_jump, self._jump))
 
     def time(self) -> float:
@@ -55,17 +69,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             timer.cancel()
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        self._executing += 1
-        done = super().run_in_executor(executor, func, *args)
-        done.add_done_callback(self._executed)
-        return done
-
-    def _executed(self, done: asyncio.Future[Any]) -> None:
-        self._executing -= 1
-
     def _may_jump(self, timeout_s: float) -> bool:
-        return not self._executing and not self._holds(self._now_s + timeout_s)
+        return not self.executing and not self._holds(self._now_s + timeout_s)
 
     def _jump(self, timeout_s: float) -> None:
         self._now_s += timeout_s
@@ -81,7 +86,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout > 0 and self._may_jump(timeout):
-            ready = super().select(0)  # after the check: what other threads sent before it must be handled first
+            ready = super().select(0)  # after the check, so that earlier calls from other threads run first
             if not ready:
                 self._jump(timeout)
             return ready

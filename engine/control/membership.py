@@ -26,7 +26,7 @@ STEADY_S = 60.0  # a worker that has lived this long does not count as flapping
 ON_DISK_S = 5.0  # maximum time for which a worker may wait for a disk without counting as hung
 LONELY_S = 1.0  # maximum penalty of a worker whose stages have no other replica
 MOST_PATIENCE_S = 4.0  # maximum extra time for silence after losses of the same worker: each restart adds load
-QUIET = 2  # a worker of which nothing has been heard for this many heartbeat intervals is observed
+QUIET = 2  # heartbeat intervals without a sign of life after which a worker is observed
 LATE_REPORT_S = 10.0  # minimum time between two log lines about a blocked server
 
 

@@ -23,7 +23,7 @@ class ThreadTime:
     turns: int
     """How often it has received a processor."""
     state: str
-    """Linux's letter for what it does now: READY, ON_DISK, or another one."""
+    """Its present state as Linux's letter: READY, ON_DISK, or another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import numpy as np
 import soundfile
 
 from app.client.events import Other
-from benchmarks.captions import DELTA, LEAD_S, SPOKEN, first_words_ms, recording
+from benchmarks.captions import DELTA, SPOKEN, first_words_ms, recording
+from benchmarks.pauses_at_once import LEAD_S
 from engine import SPEAKER_RATE_HZ
 
 

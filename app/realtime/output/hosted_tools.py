@@ -1,4 +1,4 @@
-"""The tools of one session that the server runs: those of MCP servers, which it lists, and of the session's memory.
+"""The tools of one session that the server runs: the listed tools of MCP servers, and the tools of the memory.
 
 Calls run in parallel to the responses. A call may outlive the response that requested it: its result becomes part of an
 item, which later prompts contain. As in the protocol, the client requests the response to it, unless the tool's

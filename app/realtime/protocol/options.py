@@ -168,7 +168,7 @@ class ToolOptions(Struct, frozen=True):
 
 
 class MemoryOptions(Struct, frozen=True):
-    """Memory across sessions: the user whose facts the model knows and changes, within those of the API key."""
+    """Memory across sessions: the user of the API key whose facts the model knows and changes."""
 
     user: Annotated[str, Meta(pattern=USER)] = ""
 

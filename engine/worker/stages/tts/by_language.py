@@ -1,8 +1,8 @@
 """Several voices as one: each answer is spoken by the voice of the turn's language.
 
-That language is the one that the speech recogniser detected, or else the first one of the session's hints, or else the
-one of the answer's script. A request that names a voice gets that voice, whatever the language. Each voice applies the
-rules of its own language for numbers, dates and amounts.
+The speech recogniser detects that language. If it does not, the first hint of the session counts, or else the script
+of the answer. A request that names a voice gets that voice in every language. Each voice applies the rules of its own
+language for numbers, dates and amounts.
 """
 
 from __future__ import annotations
