@@ -172,7 +172,7 @@ async def test_a_library_at_the_top_of_a_stages_file_is_asked_for_in_its_constru
     """The server looks into the file, too."""
     whole = spec(tmp_path, sys.executable)
     (tmp_path / "stage.py").write_text(f"import only_there\n{STAGE}")
-    with pytest.raises(ConfigError, match="No module named 'only_there'; install it, or move the import"):
+    with pytest.raises(ConfigError, match=r"No module named 'only_there' \(.*line 1\); install it, or move the import"):
         describe(whole)
 
 
