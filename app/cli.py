@@ -64,11 +64,13 @@ def options(
 
 @cli.command()
 def serve(
-    config: Annotated[
-        str | None,
+    configs: Annotated[
+        list[str] | None,
         typer.Argument(
+            metavar="[CONFIG]...",
             help="A YAML file, or the name of one in configs/. Default: `starter`, or `nano` until the models of the "
-            "starter are downloaded."
+            "starter are downloaded. Of several, clients select one by its name; the first one is the default, and has "
+            "the server's settings.",
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = None,
@@ -103,11 +105,23 @@ def serve(
     Use a GGUF file: `parley serve --thinker gguf:model.gguf`
 
     Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto --qr`
+
+    Serve several models: `parley serve starter nano`
     """
     from app.commands.serve import run_server
     from app.commands.starter import starter_or_nano
     from app.settings import settings_of
 
+    config, *more = configs or [None]
+    flags.only_one(
+        configs,
+        weights=weights,
+        ears=ears,
+        thinker=thinker,
+        thinker_key_file=thinker_key_file,
+        voice=voice,
+        print_config=print_config,
+    )
     parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
     if config is None and weights is None and parts.thinker is None and parts.ears is None:
         config = starter_or_nano(terminal.say)
@@ -117,7 +131,8 @@ def serve(
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec, options=part_options(spec, parts), qr=qr)
+        others = [deployment(one) for one in more if one is not None]
+        run_server(spec, options=part_options(spec, parts), qr=qr, others=others)
 
 
 @cli.command()

@@ -61,7 +61,7 @@ class HostedToolAccess:
             if not left:  # no calls left: answer with the results so far
                 round = replace(round, tools=own)
             called = left < self.most_calls
-            await run(service, round, teller.take, figures, patient=called)
+            await run(service, asked.model, round, teller.take, figures, patient=called)
             if not growing.due:
                 break
             left = await _run(teller, left)

@@ -39,6 +39,11 @@ class Opening:
     history: tuple[NewItem, ...] = ()
     """Initial items of the conversation."""
 
+    @property
+    def asked_model(self) -> str:
+        """The requested model, by its own parameter or by the initial settings."""
+        return self.model or str((self.settings or {}).get("model") or "")
+
 
 class Connection:
     """A new session over ``channel``. ``sessions`` are the server's resumable sessions.

@@ -65,8 +65,8 @@ async def recorded(
 
 
 def _head(service: Service, context: SessionContext, opening: Opening, began: datetime) -> dict[str, Any]:
-    spec = without_secrets(plain(service.spec))
-    server = service.spec.server
+    spec = without_secrets(plain(service.hosts.of(context.engine.model.name).spec))
+    server = service.engine_host.spec.server
     return {
         HEAD: VERSION,
         "began": began.isoformat(),

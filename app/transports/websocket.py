@@ -62,7 +62,7 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
         elif service.admission.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, sessions)
         else:
-            with service.admission.admit(caller) as context:
+            with service.admission.admit(caller, model=_opening(socket).asked_model) as context:
                 await accept(socket)
                 transport = SocketTransport(socket, service)
                 await _serve(socket, service, sessions, context, transport.channel)
@@ -189,15 +189,15 @@ def _opening(socket: WebSocket) -> Opening:
 async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
     """Wait for a session slot instead of being refused. Raises Closed if the queue is full too."""
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
-    channel = transport.channel
+    channel, model = transport.channel, _opening(socket).asked_model
     with ExitStack() as session, ExitStack() as place:
         waiter = place.enter_context(
-            service.admission.waiting(lambda place: channel.put(QueueUpdatedEvent(place)), caller)
+            service.admission.waiting(lambda place: channel.put(QueueUpdatedEvent(place)), caller, model)
         )
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
-            context = session.enter_context(service.admission.admit(caller, waiter))
+            context = session.enter_context(service.admission.admit(caller, waiter, model))
             place.close()
             await _serve(socket, service, sessions, context, channel)
         except Closed as closed:

@@ -1,4 +1,4 @@
-/** The model and its voices, each with a preview, and the model's instructions. */
+/** The server's models, the voices of the chosen one, each with a preview, and the model's instructions. */
 
 import { fill, type Choice } from "./choices_list";
 import { button, element, icon, made } from "./dom";
@@ -7,6 +7,7 @@ import { Problem, type Loaded, type VoiceClient } from "./library";
 import { OneSound } from "./one_sound";
 
 const name = element("model-name");
+const models = element("models");
 const voices = element("voices");
 const instructions = element<HTMLTextAreaElement>("instructions");
 
@@ -21,8 +22,10 @@ export class ModelMenu {
   constructor(
     private readonly voice: VoiceClient,
     private readonly trouble: (problem: Problem) => void,
+    private readonly changed: () => void,
   ) {
-    const { voice: chosen, instructions: told } = choices();
+    const { model, voice: chosen, instructions: told } = choices();
+    if (model !== null) voice.model = model;
     if (chosen !== null) voice.useVoice(chosen);
     if (told !== null) voice.setInstructions((instructions.value = told));
     instructions.addEventListener("change", () => this.setInstructions(instructions.value.trim()));
@@ -32,9 +35,12 @@ export class ModelMenu {
     const { voices: ids = [], voice_details = ids.map((id) => ({ id, name: id, language: "" })) } = loaded;
     this.model = loaded.model ?? this.model;
     this.choices = voice_details.map(({ id, name, language }) => ({ id, name: named(name, language) }));
-    this.speaking = speaking ?? this.speaking ?? choices().voice ?? this.choices[0]?.id ?? null;
+    this.speaking = speaking ?? this.speaking ?? this.chosen ?? this.choices[0]?.id ?? null;
     element("model-title").textContent = this.model || "Model";
     element("abilities").textContent = sentence(loaded);
+    const { models: names = [] } = loaded;
+    element("model-row").hidden = names.length < 2;
+    fill(models, names.map((id) => ({ id, name: id })), this.model, (id) => this.setModel(id));
     element("voice-row").hidden = this.choices.length === 0;
     fill(voices, this.choices, this.speaking ?? "", (id) => this.setVoice(id), (choice) => this.preview(choice));
     this.show();
@@ -52,6 +58,19 @@ export class ModelMenu {
   private show(): void {
     const voice = this.choices.length > 1 ? ` · ${this.voiceName.split(",")[0]}` : "";
     name.replaceChildren(this.model || "Model", made("span", voice, "wide-only"));
+  }
+
+  /** The voice that the user has chosen once, if the model has it. */
+  private get chosen(): string | undefined {
+    const { voice } = choices();
+    return this.choices.find(({ id }) => id === voice)?.id;
+  }
+
+  private setModel(id: string): void {
+    choose({ model: id });
+    this.voice.model = id;
+    this.speaking = null; // the other model has voices of its own
+    this.changed();
   }
 
   private setVoice(id: string): void {
