@@ -36,7 +36,9 @@ def sharing(specs: Sequence[EngineSpec]) -> Sharing:
     """
     hosts = _hosts(specs)
     _check_devices(hosts)
-    shared = {users: _shared(users, hosts) for users in {host.users for host in hosts} if len(users) > 1}
+    shared: dict[tuple[str, ...], SharedWorkers] = {
+        users: _shared(users, hosts) for users in {host.users for host in hosts} if len(users) > 1
+    }
     common = [host for host in hosts if host.users in shared]
     return {
         str(spec.name): {stage: shared[host.users] for host in common for stage in host.used.get(spec.name, ())}
