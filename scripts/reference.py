@@ -3,9 +3,8 @@
     python scripts/reference.py [--check]
 
 ``<!-- generated: app.settings.Limits -->`` in a page starts the table of a dataclass, ``generated: models`` that of the
-model catalogue, and ``<!-- end -->`` ends it. ``generated: CLASS without BASE`` omits the rows of a base class that has a
-table elsewhere. Descriptions are the strings below the fields. ``--check`` writes nothing and fails if a page is out of
-date.
+model catalogue, and ``<!-- end -->`` ends it. ``generated: CLASS without BASE`` omits the rows that the table of BASE
+has. Descriptions are the strings below the fields. ``--check`` writes nothing and fails if a page is out of date.
 """
 
 from __future__ import annotations
