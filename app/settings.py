@@ -221,10 +221,8 @@ class Settings:
     """Path of the certificate's private key, if it is in another file."""
     keys_file: str | None = None
     """File of API keys, one per line: ``name: key``, or the key alone (``#`` starts a comment). A key has at least 16
-    characters. Its name appears in logs and metrics and owns what is made with the key. Every route then requires a
-    key, except ``/livez``, ``/health``, the page's files, the API documentation (``/docs``, ``/openapi.json``) and
-    signed Twilio requests. No other user may read the file, except a group if root owns it. Changes apply from the next
-    request on; sessions of a removed key end."""
+    characters. Every route then requires a key, except ``/livez``, ``/health``, the page's files, ``/docs``,
+    ``/openapi.json`` and signed Twilio requests. SECURITY.md has the file's rules."""
     metrics: Literal["key", "open"] = "key"
     """``key``: ``/metrics`` requires a key if any is configured. ``open``: anyone who reaches the server may read
     it."""
