@@ -47,7 +47,7 @@ def written(text: str) -> str:
 def table(name: str, bases: Sequence[str] = ()) -> str:
     """Return the table of a dataclass without the rows of its ``bases``, or that of the model catalogue."""
     if name == "models":
-        return _lines("Name", "Part", "Stage", "Licence", "Size", "Languages", "Repository", rows=_models())
+        return _lines("Name", "Stage", "Licence", "Size", "Languages", "Repository", rows=_models())
     shown = {row for base in bases for row in keys(kind_of(base))}
     rows = (row for row in keys(kind_of(name)) if row not in shown)
     return _lines("Key", "Type", "Default", "Meaning", rows=rows)
@@ -120,7 +120,7 @@ def _models() -> Iterator[tuple[str, ...]]:
         licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
         languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
         name = f"`{one.name}`" + (f" (superseded by `{one.superseded_by}`)" if one.superseded_by else "")
-        yield name, one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
+        yield name, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
 
 
 def _size(size_mb: int) -> str:
