@@ -61,7 +61,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private session: Settings; // as it is wanted
   private waiting: ClientEvent[] = []; // the page's own, until the session is there
 
-  constructor(private readonly options: VoiceOptions = {}) {
+  constructor(options: VoiceOptions = {}) {
     super();
     this.server = serverOf(options.server ?? HOME);
     this.transport = options.transport ?? "auto";
