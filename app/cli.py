@@ -108,21 +108,14 @@ def serve(
 
     Serve several models: `parley serve starter nano`
     """
-    from app.commands.serve import run_server
+    from app.commands.serve import further, run_server
     from app.commands.starter import starter_or_nano
     from app.settings import settings_of
 
-    config, *more = configs or [None]
-    flags.only_one(
-        configs,
-        weights=weights,
-        ears=ears,
-        thinker=thinker,
-        thinker_key_file=thinker_key_file,
-        voice=voice,
-        print_config=print_config,
-    )
+    config, more = (configs[0], configs[1:]) if configs else (None, [])
     parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
+    if more:
+        flags.only_one(parts, weights=weights, print_config=print_config)
     if config is None and weights is None and parts.thinker is None and parts.ears is None:
         config = starter_or_nano(terminal.say)
     spec = deployment(config, weights=weights, parts=parts)
@@ -131,8 +124,7 @@ def serve(
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        others = [deployment(one) for one in more if one is not None]
-        run_server(spec, options=part_options(spec, parts), qr=qr, others=others)
+        run_server(spec, options=part_options(spec, parts), qr=qr, others=further(more, spec))
 
 
 @cli.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -115,16 +114,13 @@ def target(
 
 def only_here(url: str | None, **given: bool) -> None:
     """Refuse options for a local engine if a server is used, since they would have no effect."""
-    if url is not None and (names := _names(given)):
-        raise typer.BadParameter(f"{names}: not with --url, since the server has its own settings")
+    names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
+    if url is not None and names:
+        raise typer.BadParameter(f"{', '.join(names)}: not with --url, since the server has its own settings")
 
 
-def only_one(configs: Sequence[str] | None, **given: object) -> None:
-    """Refuse options that change a configuration if there are several."""
-    if configs and len(configs) > 1 and (names := _names(given)):
-        raise typer.BadParameter(f"{names}: only with one configuration. Write it into the configuration's file")
-
-
-def _names(given: Mapping[str, object]) -> str:
-    """Return the given options as the command line has them."""
-    return ", ".join(f"--{name.replace('_', '-')}" for name, value in given.items() if value)
+def only_one(parts: Parts, weights: str | None, print_config: bool) -> None:
+    """Refuse options for one configuration, since there are several."""
+    if parts != Parts() or weights is not None or print_config:
+        options = "--weights, --ears, --thinker, --voice and --print-config"
+        raise typer.BadParameter(f"{options}: only for one configuration. Write the parts into its file")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from app.access.tls import AUTO, Certificate, addresses, is_any
 from app.commands import terminal
+from app.commands.deployment import deployment
 from app.commands.open_ears import advised_ears
 from app.http.phone import reachable
 from app.qr_code import qr_code, terminal_lines
@@ -47,6 +48,16 @@ def run_server(
             show_qr_code(reachable(_at(url, "127.0.0.1"), settings.host))
 
     serve(spec, announce, extend, others)
+
+
+def further(configs: Sequence[str], first: EngineSpec) -> list[EngineSpec]:
+    """Return a server's deployments after the first one. Reports settings that have no effect. Raises ConfigError."""
+    specs = [deployment(config) for config in configs]
+    used = (Settings(), settings_of(first.server))
+    for spec in specs:
+        if settings_of(spec.server) not in used:
+            terminal.say(f"The `server` section of {spec.title} has no effect: the server has that of {first.title}.")
+    return specs
 
 
 def show_qr_code(url: str | None) -> None:
