@@ -40,9 +40,10 @@ class SharedFleet:
 
     async def leave(self, user: object) -> None:
         """Stop the workers if no other engine uses them. May be called twice, and without ``enter``."""
+        if user not in self.users:
+            return  # without waiting for another engine's start
+        self.users.remove(user)
         async with self._turn:
-            if user in self.users:
-                self.users.remove(user)
             if not self.users and self.changes is not None:
                 fleet = self.changes.fleet
                 self.changes = None

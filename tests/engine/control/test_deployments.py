@@ -126,6 +126,29 @@ async def test_starts_at_once_are_independent(tmp_path: Path) -> None:
     assert outcomes[1] == "here"
 
 
+async def test_a_failure_is_reported_while_common_stages_still_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [broken(spec("one"), "thinker", tmp_path), spec("two")]
+    deployments = Deployments(specs)
+    loaded, start = asyncio.Event(), Fleet.start
+
+    async def slow(self: Fleet) -> None:
+        if self.labelled("").startswith("one+two"):
+            await loaded.wait()
+        await start(self)
+
+    monkeypatch.setattr(Fleet, "start", slow)
+    starting = asyncio.create_task(deployments.engine(specs[1]).__aenter__())
+    await asyncio.sleep(0)
+    with pytest.raises(WeightsError, match="the weights are damaged"):
+        async with asyncio.timeout(20), deployments.engine(specs[0]):
+            pass
+    assert not starting.done()
+    loaded.set()
+    await (await starting).__aexit__(None, None, None)
+
+
 async def test_a_common_stage_that_does_not_start_is_tried_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
