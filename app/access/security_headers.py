@@ -52,7 +52,7 @@ class SecurityHeadersMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers = Headers(raw=[*scope.get("headers", ())])
         trace = {name: headers[name] for name in TRACE if name in headers}
         asked = RequestContext(new_id("req"), trace=trace)
         ASKED.set(asked)
