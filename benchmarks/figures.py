@@ -24,7 +24,7 @@ HEAD = """\
 
 <!-- Generated from figures.json by `python -m benchmarks.figures`: edit the data, not this page. -->
 
-Values in **bold** miss their bar; "–" means no bar. Figures are of nano, the built-in model, unless a row names another
+Values in **bold** miss a bar; "–" means no bar. Figures are of nano, the built-in model, unless a row names another
 one, on two CPU cores that were idle unless the run says "busy". A row without a run belongs to the run above. Load does
 not change the waits of `--corpus`, which are computed from recordings. Measure your own machine with
 [`make bench`](../app/bench/README.md).
