@@ -12,6 +12,7 @@ from rich.console import Console
 from app.bench import stoppable
 from app.bench.subject import running
 from app.commands import terminal
+from app.commands.deployment import deployment
 from app.commands.server import Address
 from app.commands.sink import check_file
 from app.simulation.report import Report, show_rate, show_run, write_junit
@@ -67,6 +68,7 @@ def _served(options: SimulationOptions) -> Generator[Address]:
     if options.url is not None:
         yield Address(options.url, options.key_file)
         return
+    deployment(options.config)  # reports a mistake before anything starts
     with stoppable(), terminal.waiting("starting a server …") as status, running(options.config) as server:
         status.stop()
         yield Address(server.url)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.simulation.expectations import Check
+from app.simulation.listener import TurnRecord
 from app.simulation.scenario import Scenario
 from app.simulation.simulation import Run
 
@@ -38,15 +39,11 @@ def show_run(run: Run, runs: int, console: Console) -> None:
         console.print(f"run {run.number}: {'failed' if run.failed else 'passed'} in {run.took_s:.1f} s")
     if runs > 1 and not run.failed:
         return
-    table = Table("", "caller", "assistant", "first audio", "result")
-    for place, (record, checks) in enumerate(((turn.record, turn.checks) for turn in run.turns), start=1):
-        first_ms = record.first_audio_ms
-        calls = [f"[calls {call.name}({call.arguments})]" for call in record.calls]
-        said = " ".join(filter(None, [*calls, record.text]))
-        first = "" if first_ms is None else f"{first_ms:.0f} ms"
-        table.add_row(str(place), escape(record.label), escape(said), first, _verdict(checks))
+    table = Table("turn", "conversation", "checks", show_lines=True)
+    for place, turn in enumerate(run.turns, start=1):
+        table.add_row(str(place), escape(_conversation(turn.record)), _verdicts(turn.checks))
     if run.whole:
-        table.add_row("", "(the whole call)", "", "", _verdict(run.whole))
+        table.add_row("all", "the whole call", _verdicts(run.whole))
     console.print(table)
 
 
@@ -58,11 +55,16 @@ def show_rate(report: Report, console: Console) -> None:
     console.print(f"{escape(report.scenario.name)}: {single if count == 1 else rate}")
 
 
-def _verdict(checks: Iterable[Check]) -> str:
-    lines = [
-        f"[{'green' if check.passed else 'red'}]{'ok' if check.passed else 'FAILED'}[/] {escape(_short(check))}"
-        for check in checks
-    ]
+def _conversation(record: TurnRecord) -> str:
+    lines = [f"caller: {record.label}", *(f"tool call: {call.name}({call.arguments})" for call in record.calls)]
+    first_ms = record.first_audio_ms
+    if record.text or first_ms is not None:
+        lines.append(f"assistant: {record.text}" + ("" if first_ms is None else f" (after {first_ms:.0f} ms)"))
+    return "\n".join(lines)
+
+
+def _verdicts(checks: Iterable[Check]) -> str:
+    lines = [f"{'[green]ok' if check.passed else '[red]FAILED'}[/] {escape(_short(check))}" for check in checks]
     return "\n".join(lines) or "[green]ok[/]"
 
 

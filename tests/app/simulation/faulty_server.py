@@ -30,11 +30,11 @@ class Fault:
 
 
 class LateAnswers(Fault):
-    """Delays each answer by two seconds."""
+    """Delays each answer by five seconds."""
 
     async def to_client(self, event: dict[str, Any]) -> dict[str, Any]:
         if event["type"] == "response.created":
-            await asyncio.sleep(2)
+            await asyncio.sleep(5)
         return await super().to_client(event)
 
 

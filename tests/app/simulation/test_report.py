@@ -35,7 +35,13 @@ def shown(one: Run, runs: int = 1) -> str:
 
 def test_a_run_is_a_table_of_turns_with_their_checks() -> None:
     text = shown(run(GOOD, BAD))
-    for part in ("types: [hi]", "[calls set_timer({})] [red] & <x>", "ok contains 'x' ", "a [b]: failed"):
+    for part in (
+        "caller: types: [hi]",
+        "tool call: set_timer({})",
+        "assistant: [red] & <x>",
+        "ok contains 'x' ",
+        "a [b]: failed",
+    ):
         assert part in text
     assert "FAILED first_audio_ms: 900, at most 500" in text
 

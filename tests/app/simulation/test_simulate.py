@@ -23,11 +23,11 @@ TIMER = """
     expect: {contains: 'says: {"started":true}', calls: [{name: set_timer, arguments: {minutes: 10}}]}
 """
 LATE = """
-  - {audio: hello.wav, expect: {contains: i heard, first_audio_ms: 1500, not_cut: true}}
+  - {audio: hello.wav, expect: {contains: i heard, first_audio_ms: 4500, not_cut: true}}
 """
 BARGE_IN = """
-  - {type: long 60}
-  - {audio: stop.wav, barge_in_ms: 300, limit_s: 12, expect: {stop_ms: 1200}}
+  - {type: long 100}
+  - {audio: stop.wav, barge_in_ms: 300, limit_s: 10, expect: {stop_ms: 5000}}
 """
 TOOLS = "tools: [{name: set_timer, description: Starts a timer., result: {started: true}}]\n"
 
@@ -77,7 +77,9 @@ async def test_a_planted_fault_is_found(
 @pytest.mark.slow
 async def test_a_backchannel_is_expected_to_leave_the_answer_alone(server: Running, tmp_path: Path) -> None:
     """A loud tone of 1.4 s is no backchannel, so the answer stops, and the tone is answered."""
-    turns = "\n  - {type: long 60}\n  - {audio: stop.wav, barge_in_ms: 300, expect: {continues: true, no_answer: true}}"
+    turns = (
+        "\n  - {type: long 100}\n  - {audio: stop.wav, barge_in_ms: 300, expect: {continues: true, no_answer: true}}"
+    )
     assert failed(await called(scenario(turns), server.http, tmp_path)) == ["continues", "no_answer"]
 
 
