@@ -64,6 +64,7 @@ async def test_a_good_assistant_passes_every_run(server: Running, tmp_path: Path
         (IgnoredInterruption, BARGE_IN, {"stop_ms", "limit_s"}),
         (WrongTool, TIMER, {"calls", "contains", "answer"}),
     ],
+    ids=["late answers", "ignored interruption", "wrong tool"],
 )
 async def test_a_planted_fault_is_found(
     server: Running, tmp_path: Path, fault: type[Fault], turns: str, names: set[str]
@@ -115,6 +116,7 @@ def parley(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["simulate", *arguments], catch_exceptions=False)
 
 
+@pytest.mark.slow
 async def test_the_command_reports_and_exits(server: Running, tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text(scenario("\n  - {type: 'say: one', expect: {contains: one}}"))
