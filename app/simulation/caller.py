@@ -51,6 +51,7 @@ class Caller:
                 await self._listen(turn, following)
         except TimeoutError:
             record.failure = f"the turn with its answer was not over after {turn.limit_s:g} s"
+        self._check_connection()
         record.ended_s = self._now()
         return record
 
@@ -109,10 +110,13 @@ class Caller:
 
     async def _news(self) -> None:
         """Wait for the next event. Raises ClientError if the connection is lost."""
-        if self._is_lost:
-            raise ClientError("the server closed the connection during the call", "connection_lost")
+        self._check_connection()
         self._changed.clear()
         await self._changed.wait()
+
+    def _check_connection(self) -> None:
+        if self._is_lost:
+            raise ClientError("the server closed the connection during the call", "connection_lost")
 
     async def follow(self, events: Events) -> None:
         """Take all events until the connection ends."""

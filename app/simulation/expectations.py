@@ -61,7 +61,7 @@ def _of_text(expect: Expectations, text: str) -> Iterator[Check]:
         yield Check(f"not_contains {part!r}", part.casefold() not in text.casefold(), repr(text))
     if expect.matches is not None:
         found = re.search(expect.matches, text, re.IGNORECASE)
-        yield Check(f"matches {expect.matches!r}", found is not None, repr(text))
+        yield Check(f"matches {expect.matches}", found is not None, repr(text))
 
 
 def _of_calls(expect: Expectations, calls: Sequence[CallDone]) -> Iterator[Check]:

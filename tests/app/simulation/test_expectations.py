@@ -66,6 +66,8 @@ def test_an_expectation_holds_or_fails(expected: dict[str, Any], good: TurnRecor
 def test_a_whole_call_is_as_slow_as_its_slowest_turn() -> None:
     (check,) = checks(Expectations(first_audio_ms=1500), [record(), record(first_s=3.0), record("")], 9.0)
     assert str(check) == "first_audio_ms: 2000, at most 1500"
+    (check,) = checks(Expectations(first_audio_ms=1500), [record(), record(first_s=None)], 9.0)
+    assert str(check) == "first_audio_ms: never, at most 1500"
 
 
 def test_every_turn_must_keep_the_rules() -> None:
