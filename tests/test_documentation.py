@@ -26,7 +26,7 @@ FIRST_RESULTS = {
     "barge-in": "docs/conversation.html",
     "embed": "web/LIBRARY.html",
     "microphone blocked": "docs/troubleshooting.html",
-    "memory": "docs/conversation.html",
+    "memory": "docs/memory.html",
     "language": "docs/languages.html",
 }
 """The page that a user looks for with each query."""

@@ -66,8 +66,9 @@ class EndpointingContext:
 class EndOfTurnModel(Protocol):
     """Decides when a turn is over.
 
-    ``listen`` is called once per pause in a thread, and its result comes back as ``EndpointingContext.sound``. The
-    other methods return at once and keep no state: they are called with every 32 ms of audio.
+    ``listen`` is called once per pause in a thread, for at most two sessions at once. Its result comes back as
+    ``EndpointingContext.sound``. The other methods return at once and keep no state: they are called with every 32 ms
+    of audio.
     """
 
     @property

@@ -44,8 +44,8 @@ class WorkerSpec:
     """The order in which requests step: the most urgent listener first, or the oldest request first (for
     comparison)."""
     python: str | None = None
-    """The path of the Python interpreter of the worker's own environment, for libraries that pin conflicting versions.
-    None: the server's interpreter. A worker that joins from another machine keeps the one it was started with."""
+    """The path of the worker's own Python interpreter, for libraries that pin conflicting versions. None: the server's
+    interpreter. Workers that join from other machines keep their own."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
     """Resources that a cluster launcher requests for each replica, like ``{num_gpus: 1}``. The cluster then assigns the
     devices."""
