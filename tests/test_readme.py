@@ -30,7 +30,7 @@ BLOCK = re.compile(
 )
 PAGES = (
     "CONTRIBUTING.md", "README.md", "SECURITY.md", "app/PROTOCOL.md", "configs/README.md", "docs/quickstart.md",
-    "docs/tools.md", "engine/EXTENDING.md", "engine/README.md", "web/LIBRARY.md",
+    "docs/testing.md", "docs/tools.md", "engine/EXTENDING.md", "engine/README.md", "web/LIBRARY.md",
 )  # fmt: skip
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in PAGES]
 BLOCKS = [(kind, language, dedent(code)) for text in TEXTS for kind, language, code in BLOCK.findall(text)]
