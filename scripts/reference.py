@@ -114,14 +114,19 @@ def _default(one: Field[Any]) -> str:
 
 
 def _models() -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the catalogue. Models that differ only in their languages share one."""
     from engine.deployment.model_catalog import catalogue
 
+    alike: dict[tuple[str, ...], tuple[list[str], dict[str, None]]] = {}
     for one in catalogue().values():
-        if one.superseded_by:
-            continue
-        licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
-        languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
-        yield f"`{one.name}`", f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
+        if not one.superseded_by:
+            licence = ", ".join((one.licence, *one.restrictions))
+            names, languages = alike.setdefault((one.use, licence, _size(one.size_mb), one.origin), ([], {}))
+            names.append(f"`{one.name}`")
+            languages |= dict.fromkeys(one.languages)
+    for (use, licence, size, origin), (names, languages) in alike.items():
+        spoken = ", ".join(languages) if len(languages) <= MOST_LANGUAGES else f"{len(languages)} languages"
+        yield ", ".join(names), f"`{use}`", licence, size, spoken, origin
 
 
 def _size(size_mb: int) -> str:

@@ -33,7 +33,8 @@ LONGEST_MS = 1000
         "Mm-hmm.", "mhm", "Uh-huh.", "Yeah.", "yeah, yeah", "Okay.", "Oh, I see.", "Right!", "That's right.", "wow",
         "...", "Oh, that’s really interesting.", "Uh, okay.", "it really is", "Well, that sounds good.", "Oh my gosh!",
         "me too", "it is so good", "Ja, genau.", "Ah oui, exactement.", "Sí, claro.", "はい、そうですね。", "嗯,对。",
-        "네.", "Mm-m-h.", "Mma.", "Hmmm.", "Ach so, verstehe.", "D'accord.", "Va bene.", "Pois é.", "Ну да, понятно.", "M. M. H. M.",
+        "네.", "Ach so, verstehe.", "D'accord.", "Va bene.", "Pois é.", "Ну да, понятно.", "M. M. H. M.",
+        "Mm-m-h.", "Mma.", "Hmmm.",
     ],
 )  # fmt: skip
 def test_listeners_words(words: str) -> None:
