@@ -34,6 +34,7 @@ from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.responses.store import ResponseStore
 from app.settings import settings_of
 from app.telemetry import Metrics, Stats, audit
+from app.tracing import Tracing
 from engine import Deployments, EngineSpec, ModelInfo, ReplicaInfo, Request, describe
 
 FORGET_S = 10.0
@@ -83,6 +84,7 @@ class Service:
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._forgetting: asyncio.TimerHandle | None = None
         self._vad = vad
+        self.tracing = Tracing(self.settings.otel, self.settings.name)
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
 
@@ -98,6 +100,7 @@ class Service:
 
     def start(self) -> None:
         """Start the engines; the ``state`` of each of ``hosts`` tells when it is warm."""
+        self.tracing.start()
         self.decoding.start()
         self.inference.start()
         self.hosts.start()
@@ -116,6 +119,7 @@ class Service:
             await asyncio.to_thread(self.facts.close)
         await self.decoding.close()
         await self.hosts.stop()
+        await asyncio.to_thread(self.tracing.close)
 
     def context(
         self,

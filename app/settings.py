@@ -202,6 +202,16 @@ class MemorySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Otel:
+    """Traces for OpenTelemetry (docs/deployment.md). Without ``endpoint`` there are none."""
+
+    endpoint: str | None = None
+    """Address of a collector for OTLP over HTTP, like ``http://127.0.0.1:4318/v1/traces``."""
+    contents: bool = False
+    """Whether spans contain the words of conversations, and the arguments and results of tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The app's own settings."""
 
@@ -271,6 +281,8 @@ class Settings:
     """MCP servers whose tools clients may use: see "MCP servers". By default, none."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Memory across sessions: see "Memory". By default, none."""
+    otel: Otel = field(default_factory=Otel)
+    """Traces: see "Traces". By default, none."""
     recordings: str | None = None
     """Folder for recordings of sessions whose clients ask for one with ``?record=true``. Without it, none is
     recorded."""
@@ -301,6 +313,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     _check_ice(settings)
     _check_telephone(settings)
     _check_mcp(settings)
+    _check_otel(settings.otel)
     for name in ("facts", "key_mb"):
         if not 0 < getattr(settings.memory, name) < math.inf:
             raise ConfigError(f"server.memory.{name}: must be a positive, finite number")
@@ -368,3 +381,18 @@ def _check_mcp(settings: Settings) -> None:
             raise ConfigError(f"server.mcp[{i}].timeout_s: must be a positive, finite number")
     if settings.mcp and find_spec("mcp") is None:
         raise ConfigError(f"server.mcp: needs the package mcp, which is not installed: {install_command('mcp')}")
+
+
+def _check_otel(otel: Otel) -> None:
+    if otel.endpoint is None:
+        if otel.contents:
+            raise ConfigError("server.otel.contents: has no effect without server.otel.endpoint")
+        return
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", otel.endpoint):
+        raise ConfigError(
+            "server.otel.endpoint: must be an http or https URL without user name, like http://127.0.0.1:4318/v1/traces"
+        )
+    if find_spec("opentelemetry.exporter") is None:
+        raise ConfigError(
+            f"server.otel: needs the OpenTelemetry packages, which are not installed: {install_command('otel')}"
+        )

@@ -24,10 +24,10 @@ HEAD = """\
 
 <!-- Generated from figures.json by `python -m benchmarks.figures`: edit the data, not this page. -->
 
-Values in **bold** miss their bar; "–" means no bar. Figures are of nano, the built-in model, unless a row names another
-one. They were recorded on the given day on two CPU cores, idle unless the row says "busy". Rows without a command
-belong to the run above. Load does not change the waits of `--corpus`, which are computed from recordings. Measure your
-own machine with [`make bench`](../app/bench/README.md).
+Values in **bold** miss a bar; "–" means no bar. Figures are of nano, the built-in model, unless a row names another
+one, on two CPU cores that were idle unless the run says "busy". A row without a run belongs to the run above. Load does
+not change the waits of `--corpus`, which are computed from recordings. Measure your own machine with
+[`make bench`](../app/bench/README.md).
 
 In an underrun, a player without a prebuffer runs dry before the end of the sound. Ranges after a percentage are 95 %
 confidence intervals.
@@ -51,17 +51,16 @@ class Figure:
     """Whether the value misses its bar."""
 
     def row(self, above: Figure | None = None) -> str:
-        """Return the row of the table, without the command and the day that it shares with the row above."""
+        """Return the row of the table. It names no run if it is that of the row above."""
         value = f"**{self.value}**" if self.missed else self.value
-        command = "" if above and above.command == self.command else f"`{self.command}`"
-        day = "" if above and above.day == self.day and not command else self.day
-        return f"| {self.name} | {value} | {self.bar or '–'} | {day} | {command} |"
+        run = "" if above and above.run == self.run else self.run
+        return f"| {self.name} | {value} | {self.bar or '–'} | {run} |"
 
     @property
-    def day(self) -> str:
-        """The date, and the machine where it is not the usual one."""
+    def run(self) -> str:
+        """The command and the date, and the machine where it is not the usual one."""
         machine = self.machine.removeprefix(TWO_CORES)
-        return self.date if machine == IDLE else f"{self.date}, {machine}"
+        return f"`{self.command}`, {self.date}" + ("" if machine == IDLE else f", {machine}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def page(groups: Sequence[Group]) -> str:
     """Return the Markdown page."""
     parts = [HEAD]
     for group in groups:
-        head = "| Figure | Value | Bar | Day | Command |\n|---|---|---|---|---|\n"
+        head = "| Figure | Value | Bar | Run |\n|---|---|---|---|\n"
         rows = "".join(
             f"{figure.row(above)}\n" for above, figure in zip([None, *group.figures], group.figures, strict=False)
         )

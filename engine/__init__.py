@@ -24,7 +24,7 @@ from engine.control.chunks import Chunks
 from engine.control.deployments import Deployments
 from engine.control.engine import Engine
 from engine.control.replica_info import ReplicaInfo
-from engine.control.timeline import Ledger
+from engine.control.timeline import Ledger, StageTime
 from engine.core import (
     ANSWER,
     IN_WRITING,
@@ -106,6 +106,7 @@ __all__ = [
     "Speech",
     "StageFailed",
     "StageSpec",
+    "StageTime",
     "StageUnavailable",
     "Stalled",
     "Text",

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (\S+)(?: without ([\S ]+?))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 MOST_LANGUAGES = 6
 """Maximum number of a model's languages to list by name."""
-WORDS: Mapping[object, str] = {str: "text", int: "integer", float: "number", bool: "true, false", Mapping: "mapping"}
+WORDS: Mapping[object, str] = {str: "text", int: "integer", float: "number", bool: "boolean", Mapping: "mapping"}
 
 
 def pages() -> list[Path]:
@@ -89,7 +89,7 @@ def _type(hint: Any) -> str:
     arguments = [one for one in get_args(hint) if one not in (NoneType, ...)]
     match get_origin(hint):
         case None:
-            return "keys of its own" if is_dataclass(hint) else WORDS[hint]
+            return "section" if is_dataclass(hint) else WORDS[hint]
         case origin if origin is Literal:
             return ", ".join(f"`{one}`" for one in arguments)
         case origin if origin is tuple:
@@ -114,13 +114,19 @@ def _default(one: Field[Any]) -> str:
 
 
 def _models() -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the catalogue. Models that differ only in their languages share one."""
     from engine.deployment.model_catalog import catalogue
 
+    alike: dict[tuple[str, ...], tuple[list[str], dict[str, None]]] = {}
     for one in catalogue().values():
-        licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
-        languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
-        name = f"`{one.name}`" + (f" (superseded by `{one.superseded_by}`)" if one.superseded_by else "")
-        yield name, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
+        if not one.superseded_by:
+            licence = ", ".join((one.licence, *one.restrictions))
+            names, languages = alike.setdefault((one.use, licence, _size(one.size_mb), one.origin), ([], {}))
+            names.append(f"`{one.name}`")
+            languages |= dict.fromkeys(one.languages)
+    for (use, licence, size, origin), (names, languages) in alike.items():
+        spoken = ", ".join(languages) if len(languages) <= MOST_LANGUAGES else f"{len(languages)} languages"
+        yield ", ".join(names), f"`{use}`", licence, size, spoken, origin
 
 
 def _size(size_mb: int) -> str:

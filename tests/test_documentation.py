@@ -139,6 +139,12 @@ def test_tables_lists_and_blocks_are_what_they_look_like(site: Path) -> None:
     assert not re.findall(r"^ *(?:\| |- |```)", text, re.MULTILINE)
 
 
+def test_no_list_becomes_a_block_of_code(site: Path) -> None:
+    """A list that is indented too little for its place is one."""
+    broken = re.compile(r"<code>\s*(?:- |\d+\. |\| )")
+    assert not [page.name for page in site.rglob("*.html") if broken.search(page.read_text(encoding="utf-8"))]
+
+
 def test_a_link_to_nothing_and_a_page_outside_the_menu_stop_it(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# One\n[two](two.md) [here](#nothing)\n")

@@ -15,6 +15,7 @@ import pytest
 
 from app.settings import Settings
 from engine.deployment.config import EngineSpec
+from engine.deployment.model_catalog import catalogue
 from scripts import reference
 
 OPTIONS = "engine/worker"
@@ -62,6 +63,13 @@ def test_the_pages_are_what_the_code_says() -> None:
     command = [sys.executable, str(reference.ROOT / "scripts" / "reference.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, f"run python scripts/reference.py: {result.stdout}{result.stderr}"
+
+
+def test_the_catalogue_has_every_current_model_once() -> None:
+    names = re.findall(
+        r"`([\w.-]+)`", " ".join(re.findall(r"^\| (`[^|]+) \|", reference.table("models"), re.MULTILINE))
+    )
+    assert sorted(names) == sorted(one.name for one in catalogue().values() if not one.superseded_by)
 
 
 def test_every_part_of_a_configuration_has_its_table() -> None:

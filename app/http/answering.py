@@ -12,6 +12,7 @@ from app.http.stopping import Stops
 from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import audit
+from app.tracing import answer_trace
 from engine import (
     SPEAKER_RATE_HZ,
     Audio,
@@ -34,23 +35,24 @@ async def answer(service: Service, model: str, request: Request, take: Take, sto
 
     Raises Closed, EngineError and any error of ``take``. Cancelling this aborts the request.
     """
-    with admitted(service, request.id) as figures:
+    with admitted(service, model, request.id) as figures:
         await run(service, model, request, take, figures, stop)
     return figures
 
 
 @contextmanager
-def admitted(service: Service, id: str) -> Generator[Figures]:
-    """Admit one HTTP answer while the block lasts, and yield its figures. Raises Closed.
+def admitted(service: Service, model: str, id: str) -> Generator[Figures]:
+    """Admit one HTTP answer of a model while the block lasts, and yield its figures. Raises Closed.
 
     The answer counts once in the metrics, even if it takes several requests.
     """
     figures, outcome = Figures(), "failed"
-    with service.admission.admit_answer():
+    left = (asyncio.CancelledError, ClientGone)
+    with service.admission.admit_answer(), answer_trace(service.tracing, id, model, figures, left):
         try:
             yield figures
             outcome = "completed"
-        except (asyncio.CancelledError, ClientGone):
+        except left:
             outcome = "cancelled"
             raise
         finally:
@@ -77,18 +79,25 @@ async def run(
     async with service.admission.place(request, patient, model) as context:
         try:
             async with context.engine.open(request) as chunks:
-                async for whole in chunks:
-                    for chunk in stops.feed(whole):
-                        await _give(chunk, chunks, figures, take)
-                    if stops.over(request.speaks):
-                        break
-                for chunk in stops.end():
-                    await _give(chunk, chunks, figures, take)
+                try:
+                    await _read(chunks, stops, figures, take, request.speaks)
+                finally:
+                    figures.stages = chunks.stage_times()
             figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / context.engine.model.frame_s)
             if stops.ended:
                 figures.stopped(request, context.engine.model.cost)
         finally:
             total.add(figures)
+
+
+async def _read(chunks: Chunks, stops: Stops, figures: Figures, take: Take, speaks: bool) -> None:
+    async for whole in chunks:
+        for chunk in stops.feed(whole):
+            await _give(chunk, chunks, figures, take)
+        if stops.over(speaks):
+            break
+    for chunk in stops.end():
+        await _give(chunk, chunks, figures, take)
 
 
 async def _give(chunk: Output, chunks: Chunks, figures: Figures, take: Take) -> None:

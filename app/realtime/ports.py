@@ -90,6 +90,16 @@ class EndOfTurnModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """When a session pauses because nothing happens, and which speech ends the pause."""
+
+    timeout_s: float
+    """Seconds without speech of either side."""
+    wake_threshold: float = 0.5
+    """Minimum speech probability, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlayoutProfile:
     """How a transport plays audio: how far ahead of the listener it sends, and which side plays."""
 

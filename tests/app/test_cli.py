@@ -63,6 +63,7 @@ def test_version() -> None:
         "ask",
         "chat",
         "replay",
+        "simulate",
         "voices",
         "setup",
         "doctor",

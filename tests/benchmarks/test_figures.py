@@ -30,15 +30,14 @@ def test_a_figure_is_short_and_its_command_exists(figure: Figure) -> None:
 
 def test_a_value_that_misses_its_bar_is_bold() -> None:
     figure = Figure(name="a", value="2", bar="≤ 1", machine="H200", date="2026-11-27", command="make x", missed=True)
-    assert figure.row() == "| a | **2** | ≤ 1 | 2026-11-27, H200 | `make x` |"
+    assert figure.row() == "| a | **2** | ≤ 1 | `make x`, 2026-11-27, H200 |"
 
 
-def test_a_row_leaves_out_the_command_and_the_day_of_the_row_above() -> None:
+def test_a_row_leaves_out_the_run_of_the_row_above() -> None:
     first = Figure(name="a", value="2", bar="", machine="2 CPU cores, idle", date="2026-11-27", command="make x")
-    busy = replace(first, machine="2 CPU cores, busy")
-    assert first.row(first) == "| a | 2 | – |  |  |"
-    assert busy.row(first) == "| a | 2 | – | 2026-11-27, busy |  |"
-    assert replace(first, command="make y").row(first) == "| a | 2 | – | 2026-11-27 | `make y` |"
+    assert first.row() == "| a | 2 | – | `make x`, 2026-11-27 |"
+    assert first.row(first) == "| a | 2 | – |  |"
+    assert replace(first, machine="2 CPU cores, busy").row(first) == "| a | 2 | – | `make x`, 2026-11-27, busy |"
 
 
 def test_the_readme_s_figures_are_those_of_the_data() -> None:
