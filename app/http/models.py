@@ -35,6 +35,7 @@ class Loaded(BaseModel):
     abilities: list[str]
     context: int
     notes: list[str] = Field(description="Sentences that users should read before they talk to the model.")
+    memory_available: bool = Field(description="Whether a session can remember facts about its user.")
 
 
 class ModelEntry(BaseModel):
@@ -69,14 +70,14 @@ def models(service: Service) -> APIRouter:
 
     @router.get("/v1/models", tags=["Models"], summary="List the loaded models")
     async def listed() -> ModelList:  # pyright: ignore[reportUnusedFunction]
-        return ModelList(data=[_model(model, created) for model in _loaded(service)])
+        return ModelList(data=[_model(service, model, created) for model in _loaded(service)])
 
     @router.get("/v1/models/{id}", tags=["Models"], summary="Get a loaded model by name")
     async def one(id: str) -> ModelEntry:  # pyright: ignore[reportUnusedFunction]
         model = service.context(model=id).engine.model
         if id != model.name:
             raise not_loaded(service.hosts.names, id)
-        return _model(model, created)
+        return _model(service, model, created)
 
     @router.get("/v1/audio/voices", tags=["Audio"], summary="List the voices of a loaded model")
     async def voices(model: str = "") -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
@@ -96,7 +97,7 @@ def _loaded(service: Service) -> list[ModelInfo]:
     return [host.engine.model for host in service.hosts.all if host.engine is not None and host.state == "ready"]
 
 
-def _model(info: ModelInfo, created: int) -> ModelEntry:
+def _model(service: Service, info: ModelInfo, created: int) -> ModelEntry:
     loaded = Loaded(
         voices=list(info.voice_ids),
         voice_details=_voices(info),
@@ -106,6 +107,7 @@ def _model(info: ModelInfo, created: int) -> ModelEntry:
         abilities=sorted(info.abilities),
         context=info.context,
         notes=list(info.notes),
+        memory_available=service.facts is not None,
     )
     return ModelEntry(id=info.name, created=created, parley=loaded)
 
