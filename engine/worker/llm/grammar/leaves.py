@@ -1,0 +1,115 @@
+"""The simple schemas that a JSON schema combines: its alternatives, with references, ``anyOf`` and types resolved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, cast
+
+from engine.worker.llm.grammar.automaton import Steps
+from engine.worker.llm.grammar.located import Located
+from engine.worker.llm.grammar.regex import BadPattern
+
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+KEYWORDS = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties",
+               "maxProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}  # fmt: skip
+"""The keywords of each type. They do not apply to values of other types."""
+_SOURCES = ("$ref", "anyOf", "oneOf", "allOf")
+_REFUSED = (
+    "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef",
+)  # fmt: skip
+_CONSTRAINTS = frozenset({"type", "enum", "const", *_SOURCES, *(one for some in KEYWORDS.values() for one in some)})
+_MOST_STEPS = 64
+"""Maximum parts of a reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A schema without alternatives. ``type`` is one of TYPES, "enum" for fixed values, or "any"."""
+
+    type: str
+    schema: Located
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The identity of the leaf within its schema."""
+        return self.type, 0 if self.type == "any" else id(self.schema.value)
+
+    @property
+    def constants(self) -> list[Any]:
+        """The values of ``enum`` or ``const`` that have the schema's type. Raises SchemaError."""
+        given = [self.schema.value["const"]] if "const" in self.schema else self.schema.value["enum"]
+        types = types_of(self.schema)
+        return [value for value in given if not types or any(_is(value, one) for one in types)]
+
+
+class Leaves:
+    """Finds the leaves of the parts of one schema. Its methods raise SchemaError."""
+
+    def __init__(self, root: Located, steps: Steps) -> None:
+        self._root = root
+        self._steps = steps
+
+    def of(self, schema: Located) -> list[Leaf]:
+        """Return the alternatives of a part of the schema; none if no value is valid."""
+        return list({leaf.key: leaf for leaf in self._of(schema, set())}.values())
+
+    def _of(self, schema: Located, seen: set[int]) -> Iterator[Leaf]:
+        self._spend(schema)
+        if isinstance(schema.value, bool):
+            yield from [Leaf("any", schema)] if schema.value else []
+            return
+        if not isinstance(schema.value, dict):
+            raise schema.error("must be an object or a boolean")
+        schema.refuse(*_REFUSED)
+        source = next((name for name in _SOURCES if name in schema), None)
+        if source is None:
+            yield from _typed(schema)
+            return
+        _check_alone(schema, source)
+        for option in [self._target(schema)] if source == "$ref" else self._options(schema, source):
+            if source != "$ref" or id(option.value) not in seen:
+                seen.add(id(option.value))
+                yield from self._of(option, seen)
+
+    def _options(self, schema: Located, source: str) -> list[Located]:
+        options = schema.items(source)
+        if not options:
+            raise schema.error("must not be empty", source)
+        if source == "allOf" and len(options) > 1:
+            raise schema.error("with several schemas is not supported. Merge them into one", source)
+        if source == "oneOf":
+            self._check_distinct(schema, options)
+        return options
+
+    def _target(self, schema: Located) -> Located:
+        """Return the schema that ``$ref`` names."""
+        name = schema.text("$ref") or ""
+        steps = name[1:].split("/")[1:]
+        if (name != "#" and not name.startswith("#/")) or len(steps) > _MOST_STEPS:
+            raise schema.error("only paths within the schema are supported, like #/$defs/name", "$ref")
+        found = self._root
+        for step in steps:
+            key = step.replace("~1", "/").replace("~0", "~")
+            value = found.value
+            if isinstance(value, dict) and key in value:
+                found = found.at(key)
+            elif isinstance(value, list) and key.isdecimal() and int(key) < len(cast("list[Any]", value)):
+                found = found.at(int(key))
+            else:
+                raise schema.error(f"{name[:100]!r} names nothing in the schema", "$ref")
+        return found
+
+    def _texts(values: list[Any]) -> set[str]:
+    return {json.dumps(value, sort_keys=True) for value in values}
+
+
+def _are_disjoint(some: set[str], others: set[str]) -> bool:
+    return bool(some) and bool(others) and some.isdisjoint(others)
