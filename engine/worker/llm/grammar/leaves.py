@@ -86,7 +86,7 @@ class Leaves:
         if source == "allOf" and len(options) > 1:
             raise schema.error("with several schemas is not supported. Merge them into one", source)
         if source == "oneOf":
-            self._check_distinct(schema, options)
+            self._check_distinct(options)
         return options
 
     def _target(self, schema: Located) -> Located:
@@ -107,7 +107,109 @@ class Leaves:
                 raise schema.error(f"{name[:100]!r} names nothing in the schema", "$ref")
         return found
 
-    def _texts(values: list[Any]) -> set[str]:
+    def _check_distinct(self, options: list[Located]) -> None:
+        """Raise SchemaError unless each value is valid for at most one option."""
+        found = [self.of(option) for option in options]
+        for (n, mine), (_, theirs) in combinations(enumerate(found), 2):
+            if not all(self._are_distinct(one, other) for one in mine for other in theirs):
+                raise options[n].error(
+                    "a value could be valid for another schema of oneOf, too. Use anyOf, or give each schema a "
+                    "required property with its own const"
+                )
+
+    def _are_distinct(self, one: Leaf, other: Leaf) -> bool:
+        self._spend(one.schema)
+        if "any" in (one.type, other.type):
+            return False
+        if one.type == other.type == "object":
+            shared = set(one.schema.texts("required")) & set(other.schema.texts("required"))
+            return any(_are_disjoint(self._values(one, name), self._values(other, name)) for name in shared)
+        if "enum" not in (one.type, other.type):
+            return one.type != other.type and {one.type, other.type} != {"number", "integer"}
+        if one.type == other.type:
+            return _are_disjoint(_texts(one.constants), _texts(other.constants))
+        fixed, free = (one, other) if one.type == "enum" else (other, one)
+        return not any(_is(value, free.type) for value in fixed.constants)
+
+    def _values(self, leaf: Leaf, name: str) -> set[str]:
+        """Return the JSON texts of a property's fixed values; none if it may have others."""
+        properties = leaf.schema.object("properties")
+        found = self.of(properties.at(name)) if name in properties else []
+        if any(one.type != "enum" for one in found):
+            return set()
+        values = [value for one in found for value in one.constants]
+        for _ in values:
+            self._spend(leaf.schema)
+        return _texts(values)
+
+    def _spend(self, schema: Located) -> None:
+        try:
+            self._steps.spend()
+        except BadPattern:
+            raise schema.error("the schema is too complex. Use fewer alternatives and references") from None
+
+
+def _check_alone(schema: Located, source: str) -> None:
+    for key in schema.keys():
+        if key in _CONSTRAINTS and key != source:
+            raise schema.error(f"is not supported together with {source}. Move it into the schemas of {source}", key)
+
+
+def _typed(schema: Located) -> Iterator[Leaf]:
+    types = types_of(schema)
+    if "const" in schema or "enum" in schema:
+        yield _constant(schema)
+        return
+    if not types:
+        groups = (name for name, keywords in KEYWORDS.items() if any(one in schema for one in keywords))
+        types = [next(groups, "any")]
+    for one in types:
+        yield Leaf(one, schema)
+
+
+def types_of(schema: Located) -> list[str]:
+    """Return the types of a schema; none if it does not restrict them. Raises SchemaError."""
+    if "type" not in schema:
+        return []
+    given = schema.value["type"]
+    types = [given] if isinstance(given, str) else schema.texts("type")
+    for one in types:
+        if one not in TYPES:
+            raise schema.error(f"{one[:40]!r} is no type. Use one of {', '.join(TYPES)}", "type")
+    if not types:
+        raise schema.error("must not be empty", "type")
+    return types
+
+
+def _constant(schema: Located) -> Leaf:
+    for key in schema.keys():
+        if key in _CONSTRAINTS - {"type", "enum", "const"}:
+            raise schema.error("is not supported together with enum or const. Remove it", key)
+    if "const" in schema and "enum" in schema:
+        raise schema.error("is not supported together with const. Remove one of them", "enum")
+    if "enum" in schema and not schema.items("enum"):
+        raise schema.error("must not be empty", "enum")
+    return Leaf("enum", schema)
+
+
+def _is(value: Any, type: str) -> bool:
+    match type:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "null":
+            return value is None
+        case _:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return is_number and (type == "number" or value == int(value))
+
+
+def _texts(values: list[Any]) -> set[str]:
     return {json.dumps(value, sort_keys=True) for value in values}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from math import isfinite
+from math import ceil, floor, isfinite
 
 from engine.worker.llm.grammar import numbers
 from engine.worker.llm.grammar.automaton import Automaton, Steps, determined
@@ -95,7 +95,7 @@ def _expression(limits: tuple[Decimal | None, Decimal | None, bool, bool], is_in
     high = Decimal(numbers.LARGEST) if most is None else most
     if not is_integer:
         return numbers.decimals(_next(low, 1) if least_excluded else low, _next(high, -1) if most_excluded else high)
-    first, last = -int(-low // 1), int(high // 1)
+    first, last = ceil(low), floor(high)
     first += least_excluded and first == low
     last -= most_excluded and last == high
     return numbers.integers(first, last)
