@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from engine.worker.llm.grammar.characters import Characters, Range
+from engine.worker.llm.grammar.located import Located
 from engine.worker.llm.grammar.regex import BadPattern, Choice, Node, Repeat, Sequence, parsed
 
 MOST_STATES = 3000
@@ -22,11 +23,13 @@ class Steps:
 
     left: int = 400_000
 
-    def spend(self) -> None:
-        """Take one step. Raises BadPattern if none is left."""
+    def spend(self, schema: Located | None = None) -> None:
+        """Take one step. If none is left, raises BadPattern, or the error for a part of the schema."""
         self.left -= 1
         if self.left < 0:
-            raise BadPattern("is too complex")
+            raise BadPattern("is too complex") if schema is None else schema.error(
+                "the schema is too complex. Use fewer alternatives and references"
+            )
 
 
 class Automaton:

@@ -29,6 +29,8 @@ class Grammar:
 
     def __init__(self) -> None:
         self._rules: dict[Reference, list[Alternative]] = {}
+        self.widest = 0
+        """The largest number of alternatives of a rule so far. May be set back to 0."""
         self._symbols = 0
         self._characters = 0
 
@@ -45,6 +47,7 @@ class Grammar:
             if self._symbols > MOST_SYMBOLS or self._characters > MOST_CHARACTERS:
                 raise SchemaError("JSON schema: is too large. Remove properties, values of enums, or length limits.")
             self._rules[name].append(one)
+        self.widest = max(self.widest, len(self._rules[name]))
 
     def rule(self, *alternatives: Alternative) -> Reference:
         """Add a rule and return its name."""

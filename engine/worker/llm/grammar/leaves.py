@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, cast
 
 from engine.worker.llm.grammar.automaton import Steps
 from engine.worker.llm.grammar.located import Located
-from engine.worker.llm.grammar.regex import BadPattern
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 KEYWORDS = {
@@ -62,7 +61,7 @@ class Leaves:
         return list({leaf.key: leaf for leaf in self._of(schema, set())}.values())
 
     def _of(self, schema: Located, seen: set[int]) -> Iterator[Leaf]:
-        self._spend(schema)
+        self._steps.spend(schema)
         if isinstance(schema.value, bool):
             yield from [Leaf("any", schema)] if schema.value else []
             return
@@ -118,20 +117,20 @@ class Leaves:
                 )
 
     def _are_distinct(self, one: Leaf, other: Leaf) -> bool:
-        self._spend(one.schema)
+        self._steps.spend(one.schema)
         if "any" in (one.type, other.type):
             return False
         if one.type == other.type == "object":
             shared = set(one.schema.texts("required")) & set(other.schema.texts("required"))
-            return any(_are_disjoint(self._values(one, name), self._values(other, name)) for name in shared)
+            return any(_are_disjoint(self.fixed_values(one, name), self.fixed_values(other, name)) for name in shared)
         if "enum" not in (one.type, other.type):
             return one.type != other.type and {one.type, other.type} != {"number", "integer"}
         if one.type == other.type:
-            return _are_disjoint(_texts(one.constants), _texts(other.constants))
+            return _are_disjoint(json_texts(one.constants), json_texts(other.constants))
         fixed, free = (one, other) if one.type == "enum" else (other, one)
         return not any(_is(value, free.type) for value in fixed.constants)
 
-    def _values(self, leaf: Leaf, name: str) -> set[str]:
+    def fixed_values(self, leaf: Leaf, name: str) -> set[str]:
         """Return the JSON texts of a property's fixed values; none if it may have others."""
         properties = leaf.schema.object("properties")
         found = self.of(properties.at(name)) if name in properties else []
@@ -139,14 +138,30 @@ class Leaves:
             return set()
         values = [value for one in found for value in one.constants]
         for _ in values:
-            self._spend(leaf.schema)
-        return _texts(values)
+            self._steps.spend(leaf.schema)
+        return json_texts(values)
 
-    def _spend(self, schema: Located) -> None:
-        try:
-            self._steps.spend()
-        except BadPattern:
-            raise schema.error("the schema is too complex. Use fewer alternatives and references") from None
+    def are_told_apart(self, objects: Sequence[Leaf]) -> bool:
+        """Return whether the first member of an object always shows which of these it is."""
+        taken: dict[str, set[str]] = {}
+        for leaf in objects:
+            for name in _first_names(leaf):
+                values = self.fixed_values(leaf, name) if name else set[str]()
+                if name in taken and not _are_disjoint(values, taken[name]):
+                    return False
+                taken[name] = values | taken.get(name, set())
+        return True
+
+
+def _first_names(leaf: Leaf) -> list[str]:
+    """Return the properties with which an object may begin; "" if it may be empty or have any names."""
+    required = leaf.schema.texts("required")
+    names: list[str] = []
+    for name in dict.fromkeys((*leaf.schema.object("properties").keys(), *required)):
+        names.append(name)
+        if name in required:
+            return names
+    return [*names, ""]
 
 
 def _check_alone(schema: Located, source: str) -> None:
@@ -209,7 +224,7 @@ def _is(value: Any, type: str) -> bool:
             return is_number and (type == "number" or value == int(value))
 
 
-def _texts(values: list[Any]) -> set[str]:
+def json_texts(values: list[Any]) -> set[str]:
     return {json.dumps(value, sort_keys=True) for value in values}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.errors import SchemaError
+from engine.worker.llm.grammar.ambiguity import Ambiguity, Group
 from engine.worker.llm.grammar.automaton import Steps
 from engine.worker.llm.grammar.constants import constants_rule
 from engine.worker.llm.grammar.gbnf import Alternative, Grammar, Reference, literal
@@ -18,10 +19,8 @@ SCHEMA_OF_OBJECT: Mapping[str, Any] = {"type": "object"}
 """The schema of any object."""
 _FREE = Located({})
 MOST_OPTIONS = 200
-"""Maximum alternatives at one place: optional properties in a row, or schemas of ``anyOf``.
-
-llama.cpp tries each of them for each token of its vocabulary, in the thread that serves all answers.
-"""
+"""Maximum optional properties in a row, and maximum alternatives of one schema."""
+_OPENINGS = {"object": "{", "array": "[", "any": "any"}
 
 
 def json_grammar(schema: Mapping[str, Any] | bool) -> str:
@@ -65,15 +64,22 @@ class _Compiler:
         self._lenient = lenient
         self._steps = Steps()
         self._leaves = Leaves(root, self._steps)
+        self._ambiguity = Ambiguity(self._steps)
         self._known: dict[tuple[str, int], Reference] = {}
         self._left: list[tuple[Reference, Leaf]] = []
+        self._within = dict[Reference, None]()
+        """The rules within the leaf that is being defined."""
 
     def rule(self) -> Reference:
         """Add all rules, and return the name of the schema's own."""
         root = self._value(self._root)
         while self._left:
             name, leaf = self._left.pop()
+            self._grammar.widest = 0
+            self._within.clear()
             self._grammar.define(name, self._alternatives(leaf))
+            self._ambiguity.add_leaf(name, leaf.schema, [*self._within], self._grammar.widest)
+        self._ambiguity.check()
         return root
 
     def _value(self, schema: Located) -> Reference:
@@ -87,7 +93,23 @@ class _Compiler:
         if len(leaves) > MOST_OPTIONS:
             raise schema.error(f"has more than {MOST_OPTIONS} alternatives")
         rules = [self._leaf_rule(leaf) for leaf in leaves]
-        return rules[0] if len(rules) == 1 else self._grammar.rule(*[(rule,) for rule in rules])
+        name = rules[0] if len(rules) == 1 else self._grammar.rule(*[(rule,) for rule in rules])
+        if len(rules) != 1:
+            self._ambiguity.add_choice(name, schema, self._groups(leaves))
+        self._within[name] = None
+        return name
+
+    def _groups(self, leaves: list[Leaf]) -> list[Group]:
+        """Return the leaves in groups that begin with the same character. "any" begins like all others."""
+        groups: dict[str, list[Leaf]] = {}
+        for leaf in leaves:
+            groups.setdefault(_OPENINGS.get(leaf.type, ""), []).append(leaf)
+        if "any" in groups:
+            groups = {"": leaves}
+        return [
+            Group([self._leaf_rule(leaf) for leaf in some], kind == "{" and self._leaves.are_told_apart(some))
+            for kind, some in groups.items()
+        ]
 
     def _leaf_rule(self, leaf: Leaf) -> Reference:
         """Return the rule of a leaf, which is defined later: schemas may be recursive."""
@@ -122,7 +144,9 @@ class _Compiler:
             case "enum":
                 return [(constants_rule(leaf.constants, self._grammar),)]
             case _:
-                return [(self._leaf_rule(Leaf(one, _FREE)),) for one in TYPES if one != "integer"]
+                rules = [self._leaf_rule(Leaf(one, _FREE)) for one in TYPES if one != "integer"]
+                self._within.update(dict.fromkeys(rules))
+                return [(rule,) for rule in rules]
 
     def _object(self, schema: Located) -> list[Alternative]:
         schema.refuse("propertyNames")
@@ -149,6 +173,7 @@ class _Compiler:
         if least > 1:
             raise schema.error("above 1 is not supported: names could be repeated", "minProperties")
         name = self._leaf_rule(Leaf("string", _FREE))
+        self._within[name] = None
         return self._listed("{", (name, literal(": "), self._value(values)), "}", least, most)
 
     def _members(self, schema: Located, members: Mapping[str, Reference], required: set[str]) -> list[Alternative]:
@@ -164,6 +189,7 @@ class _Compiler:
             in_a_row = in_a_row + 1 if is_optional else 0
             if in_a_row > MOST_OPTIONS:
                 raise schema.error(f"has more than {MOST_OPTIONS} optional properties in a row. Make some required")
+            self._grammar.widest = max(self._grammar.widest, in_a_row + 1)
             member = (literal(f"{json.dumps(name, ensure_ascii=False)}: "), members[name])
             rest = self._grammar.rule(*after)
             first = [(*member, rest), *([(self._grammar.rule(*first),)] if is_optional else [])]

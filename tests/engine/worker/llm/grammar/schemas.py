@@ -66,6 +66,14 @@ ENFORCED: dict[str, Any] = {
     "anyOf objects": obj(shape={"anyOf": [obj(radius=DIGIT), obj(width=DIGIT, height=DIGIT)]}),
     "oneOf by a const": {"oneOf": [obj(kind={"const": "cat"}, lives=DIGIT), obj(kind={"const": "dog"}, tricks=array(WORD))]},
     "oneOf by types": {"oneOf": [DIGIT, WORD, {"type": "null"}]},
+    "a recursive choice": {
+        "$defs": {"e": {"anyOf": [
+            obj(kind={"const": "number"}, value=DIGIT),
+            obj(kind={"const": "sum"}, terms=array({"$ref": "#/$defs/e"}, 1, 2)),
+            obj(kind={"enum": ["not", "minus"]}, of={"$ref": "#/$defs/e"}),
+        ]}},
+        **obj(root={"$ref": "#/$defs/e"}),
+    },
     "allOf one": obj(a={"allOf": [{"$ref": "#/$defs/d"}], "description": "A digit."}) | {"$defs": {"d": DIGIT}},
     "a definition": {"$defs": {"name": WORD}, **obj(first={"$ref": "#/$defs/name"}, last={"$ref": "#/$defs/name"})},
     "old definitions": {"definitions": {"n/a": DIGIT}, **obj(a={"$ref": "#/definitions/n~1a"})},
@@ -146,6 +154,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "too many properties": (obj(**{f"p{n}": {"enum": [f"{n} {m}" for m in range(9)]} for n in range(4000)}), "is too large"),
     "too many optional properties": (obj(required=False, **{f"p{n}": {} for n in range(6000)}), r"\$: has more than 200 optional"),
     "too many alternatives": ({"anyOf": [{"const": n} for n in range(500)]}, r"\$: has more than 200 alternatives"),
+    "nested alternatives that begin alike": (
+        {"$defs": {"a": {"anyOf": [array({"$ref": "#/$defs/a"}, 0, n) for n in range(2, 9)]}}, "$ref": "#/$defs/a"},
+        r"has alternatives that begin alike",
+    ),
+    "alternatives of many optional properties": (
+        {"anyOf": [obj(required=False, **{f"p{n}": DIGIT for n in range(m, 80)}) for m in range(9)]},
+        r"\$: has alternatives that begin alike",
+    ),
     "a huge list": (array(array(TEXT, 0, 10**9), 0, 10**9), r"is too large"),
 }
 """Schemas by their names, each with its error."""
