@@ -34,9 +34,7 @@ class NamedSchema(BaseModel):
             raise HttpRefusal(400, CODE, message, param)
         if self.strict:
             check_strict(self.schema_, f"response_format {self.name!r}", param)
-        return JsonFormat(
-            schema=self.schema_, name=self.name, description=self.description or "", strict=self.strict
-        )
+        return JsonFormat(schema=self.schema_, name=self.name, description=self.description or "", strict=self.strict)
 
 
 class PlainText(BaseModel):

@@ -340,7 +340,7 @@ def _function(tool: ToolDefinition) -> Body:
 
 
 def _formatted(format: JsonFormat | None) -> Body:
-    """Return the field that requires JSON. Source: openai-python ``types/shared_params/response_format_json_schema``."""
+    """Return the field that requires JSON. Source: openai-python ``types/shared_params``."""
     if format is None:
         return {}
     if format.schema is None:

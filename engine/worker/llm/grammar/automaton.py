@@ -27,8 +27,10 @@ class Steps:
         """Take one step. If none is left, raises BadPattern, or the error for a part of the schema."""
         self.left -= 1
         if self.left < 0:
-            raise BadPattern("is too complex") if schema is None else schema.error(
-                "the schema is too complex. Use fewer alternatives and references"
+            raise (
+                BadPattern("is too complex")
+                if schema is None
+                else schema.error("the schema is too complex. Use fewer alternatives and references")
             )
 
 

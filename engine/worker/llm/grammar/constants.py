@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import groupby
-from os.path import commonprefix
 from typing import Any
 
 from engine.worker.llm.grammar.gbnf import Alternative, Grammar, Reference, literal
@@ -20,7 +19,7 @@ def constants_rule(values: Iterable[Any], grammar: Grammar) -> Reference:
         alternatives: list[Alternative] = [()] if "" in texts else []
         for _, group in groupby(filter(None, texts), key=lambda text: text[0]):
             alike = list(group)
-            common = commonprefix(alike)
+            common = _common(alike[0], alike[-1])
             if len(alike) == 1:
                 alternatives.append((literal(common),))
                 continue
@@ -29,3 +28,9 @@ def constants_rule(values: Iterable[Any], grammar: Grammar) -> Reference:
             alternatives.append((literal(common), rest))
         grammar.define(name, alternatives)
     return root
+
+
+def _common(first: str, last: str) -> str:
+    """Return the common beginning of two texts, and so of all between them in their order."""
+    size = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
+    return first[:size] if size is not None else min(first, last, key=len)

@@ -157,7 +157,7 @@ def _first_names(leaf: Leaf) -> list[str]:
     """Return the properties with which an object may begin; "" if it may be empty or have any names."""
     required = leaf.schema.texts("required")
     names: list[str] = []
-    for name in dict.fromkeys((*leaf.schema.object("properties").keys(), *required)):
+    for name in dict.fromkeys((*leaf.schema.object("properties").names(), *required)):
         names.append(name)
         if name in required:
             return names
@@ -165,7 +165,7 @@ def _first_names(leaf: Leaf) -> list[str]:
 
 
 def _check_alone(schema: Located, source: str) -> None:
-    for key in schema.keys():
+    for key in schema.names():
         if key in _CONSTRAINTS and key != source:
             raise schema.error(f"is not supported together with {source}. Move it into the schemas of {source}", key)
 
@@ -197,7 +197,7 @@ def types_of(schema: Located) -> list[str]:
 
 
 def _constant(schema: Located) -> Leaf:
-    for key in schema.keys():
+    for key in schema.names():
         if key in _CONSTRAINTS - {"type", "enum", "const"}:
             raise schema.error("is not supported together with enum or const. Remove it", key)
     if "const" in schema and "enum" in schema:

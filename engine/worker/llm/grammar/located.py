@@ -41,7 +41,8 @@ class Located:
     def __contains__(self, key: str) -> bool:
         return key in self.value
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Return the names of the members."""
         return list(self.value)
 
     def object(self, key: str) -> Located:

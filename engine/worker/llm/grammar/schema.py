@@ -15,8 +15,6 @@ from engine.worker.llm.grammar.leaves import TYPES, Leaf, Leaves
 from engine.worker.llm.grammar.located import Located
 from engine.worker.llm.grammar.scalars import number_rule, string_rule
 
-SCHEMA_OF_OBJECT: Mapping[str, Any] = {"type": "object"}
-"""The schema of any object."""
 _FREE = Located({})
 MOST_OPTIONS = 200
 """Maximum optional properties in a row, and maximum alternatives of one schema."""
@@ -32,7 +30,7 @@ def json_grammar(schema: Mapping[str, Any] | bool) -> str:
     text = grammar.written(_Compiler(grammar, Located(schema)).rule())
     if text is None:
         raise SchemaError(
-            "JSON schema: no finite value is valid. End each recursion with an optional property, null or an empty list."
+            "JSON schema: no finite value is valid. End each recursion with null, an empty list or an optional member."
         )
     return text
 
@@ -154,7 +152,7 @@ class _Compiler:
             schema.refuse("patternProperties")
         properties, required = schema.object("properties"), schema.texts("required")
         rest = schema.at("additionalProperties") if "additionalProperties" in schema else Located(True, schema)
-        members = {name: self._value(properties.at(name)) for name in properties.keys()}
+        members = {name: self._value(properties.at(name)) for name in properties.names()}
         unnamed = [name for name in required if name not in members]
         if unnamed and rest.value is False:
             raise schema.error(f"names {unnamed[0]!r:.60}, which is not in properties", "required")
@@ -184,7 +182,7 @@ class _Compiler:
         first: list[Alternative] = [(literal("}"),)]
         after: list[Alternative] = [(literal("}"),)]
         in_a_row = 0
-        for name in reversed(members):
+        for name in reversed(list(members)):
             is_optional = name not in required
             in_a_row = in_a_row + 1 if is_optional else 0
             if in_a_row > MOST_OPTIONS:

@@ -165,7 +165,7 @@ STAGE = LlamaCppStage
 
 
 def _named_only(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the body with only the function that ``tool_choice`` names, because llama.cpp cannot require one of many."""
+    """Return the body with only the function that ``tool_choice`` names: llama.cpp cannot require one of several."""
     if isinstance(body["tool_choice"], str):
         return body
     names = [function["name"] for function in required_functions(body)]

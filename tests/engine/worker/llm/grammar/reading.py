@@ -12,18 +12,23 @@ SHORTEST_AFTER = 400
 """Symbols after which the shortest way to the end is taken."""
 
 
+Symbol = str | list[tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class Reader:
     """The rules of a grammar: alternatives of symbols, which are texts, ranges of code points, or names."""
 
-    rules: dict[str, list[list[str | list[tuple[int, int]]]]]
+    rules: dict[str, list[list[Symbol]]]
     size: dict[str, int]
     """The least number of symbols of each rule."""
 
     def text(self, seed: int) -> str:
         """Return a random text of the grammar."""
         chance = random.Random(seed)
-        left, made, steps = ["root"], [], 0
+        left: list[Symbol] = ["root"]
+        made: list[str] = []
+        steps = 0
         while left:
             symbol = left.pop()
             if isinstance(symbol, list):
@@ -39,12 +44,12 @@ class Reader:
                 made.append(symbol[1:])
         return "".join(made)
 
-    def _size(self, symbols: list[str | list[tuple[int, int]]]) -> int:
+    def _size(self, symbols: list[Symbol]) -> int:
         return sum(self.size[one] if isinstance(one, str) and one in self.size else 1 for one in symbols)
 
 
 def reader(grammar: str) -> Reader:
-    rules = {}
+    rules: dict[str, list[list[Symbol]]] = {}
     for line in grammar.splitlines():
         name, _, body = line.partition(" ::= ")
         rules[name] = _alternatives(body)
@@ -65,8 +70,8 @@ def reader(grammar: str) -> Reader:
     return Reader(rules, size)
 
 
-def _alternatives(body: str) -> list[list[str | list[tuple[int, int]]]]:
-    found: list[list[str | list[tuple[int, int]]]] = [[]]
+def _alternatives(body: str) -> list[list[Symbol]]:
+    found: list[list[Symbol]] = [[]]
     at = 0
     while at < len(body):
         if body[at] in " |":
@@ -90,7 +95,10 @@ def _points(text: str) -> list[int]:
 
 
 def _ranges(text: str) -> list[tuple[int, int]]:
-    members = [(int(code, 16) if code else ord(escaped or plain), plain == "-") for code, escaped, plain in CHARACTER.findall(text)]
+    members = [
+        (int(code, 16) if code else ord(escaped or plain), plain == "-")
+        for code, escaped, plain in CHARACTER.findall(text)
+    ]
     found: list[tuple[int, int]] = []
     at = 0
     while at < len(members):

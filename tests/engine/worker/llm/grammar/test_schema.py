@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from engine.errors import SchemaError
 from engine.worker.llm.grammar.schema import call_grammar, json_grammar
 from tests.engine.worker.llm.grammar.reading import reader
-from tests.engine.worker.llm.grammar.schemas import ENFORCED, REFUSED
+from tests.engine.worker.llm.grammar.schemas import DEEP, DIGIT, ENFORCED, REFUSED, optional
 
 TEXTS = 30
 
@@ -35,6 +35,50 @@ def test_a_schema_that_cannot_be_enforced_is_refused_with_its_path(name: str) ->
         json_grammar(schema)
     assert str(refused.value).startswith("JSON schema")
     assert len(str(refused.value)) < 400
+
+
+def test_a_choice_that_refers_to_itself_has_its_other_values() -> None:
+    """No validator follows such a reference."""
+    schema = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"const": 1}, {"type": "null"}]}}, "$ref": "#/$defs/a"}
+    found = reader(json_grammar(schema))
+    assert {found.text(seed) for seed in range(TEXTS)} == {"1", "null"}
+
+
+def test_any_object() -> None:
+    found = reader(json_grammar({"type": "object"}))
+    values = [json.loads(found.text(seed)) for seed in range(TEXTS)]
+    assert all(isinstance(value, dict) for value in values)
+    assert any(values)
+
+
+def test_optional_properties_make_a_grammar_of_their_size() -> None:
+    """llama.cpp's own conversion makes one that grows with their cube."""
+    some, twice = (len(json_grammar(optional(**{f"p{n:03}": DIGIT for n in range(count)}))) for count in (90, 180))
+    assert twice < 2.3 * some
+
+
+def test_a_large_limit_needs_few_rules() -> None:
+    assert len(json_grammar({"type": "string", "maxLength": 100_000}).splitlines()) < 1500
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_call_names_a_function_and_has_its_arguments(names: list[str]) -> None:
+    """What cannot be enforced in them is left to the model."""
+    parameters = {
+        "properties": {"n": {"$ref": "#/$defs/n"}, "m": {"not": {}}},
+        "required": ["n"],
+        "$defs": {"n": DIGIT},
+    }
+    found = reader(call_grammar([(name, parameters) for name in names]))
+    calls = [json.loads(found.text(seed)) for seed in range(TEXTS)]
+    assert {call["name"] for call in calls} == {*names}
+    for call in calls:
+        check(DIGIT, json.dumps(call["arguments"]["n"]))
+
+
+def test_arguments_without_end_are_refused() -> None:
+    with pytest.raises(SchemaError, match="no finite arguments"):
+        call_grammar([("f", DEEP)])
 
 
 def test_there_are_sixty_schemas_and_more() -> None:
