@@ -27,12 +27,12 @@ class Located:
     @property
     def path(self) -> str:
         """The JSON path, without its beginning if it is long."""
-        path = ""
-        part: Located | None = self
-        while part is not None and part.parent is not None and len(path) < _LONGEST:
-            path = _step(part.key) + path
+        steps: list[str] = []
+        part = self
+        while part.parent is not None and sum(map(len, steps)) < _LONGEST:
+            steps.append(_step(part.key))
             part = part.parent
-        return ("$" if part is None or part.parent is None else "…") + path
+        return ("$" if part.parent is None else "…") + "".join(reversed(steps))
 
     def error(self, why: str, key: str = "") -> SchemaError:
         """Return the error for this value, or for its member. ``why`` is the rest of the sentence."""
