@@ -128,11 +128,9 @@ class LlamaCppStage(LocalThinker):
     async def complete(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         if self._foreign_markers:  # such a token ends the answer
             body = {**body, "stop": self._foreign_markers}
-        if not body.get("tools"):
+        if not body.get("tools") or (self._template_has_tools and not required_functions(body)):
             deltas = super().complete(body, name, begun)
-        elif self._template_has_tools:
-            deltas = super().complete(_named_only(body), name, begun)
-        else:
+        else:  # for a required call, llama.cpp itself would allow any text before it
             deltas = parsed(super().complete(await self._prompted(body), name, begun), body, name)
         async with aclosing(deltas):
             async for delta in deltas:
@@ -142,7 +140,7 @@ class LlamaCppStage(LocalThinker):
         return {name: value for name, value in body.items() if name != "response_format"} | {"grammar": grammar}
 
     async def _prompted(self, body: Mapping[str, Any]) -> Body:
-        """Return a body with tools for a template without them. A grammar enforces a required call."""
+        """Return a body with its tools as text. A grammar enforces a required call."""
         functions = [(one["name"], one["parameters"]) for one in required_functions(body)]
         grammar = {"grammar": await self.compiled(partial(call_grammar, functions))} if functions else {}
         return prompted(body) | grammar
@@ -162,15 +160,6 @@ class LlamaCppStage(LocalThinker):
 
 
 STAGE = LlamaCppStage
-
-
-def _named_only(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the body with only the function that ``tool_choice`` names: llama.cpp cannot require one of several."""
-    if isinstance(body["tool_choice"], str):
-        return body
-    names = [function["name"] for function in required_functions(body)]
-    tools = [tool for tool in body["tools"] if tool["function"]["name"] in names]
-    return {**body, "tools": tools, "tool_choice": "required"}
 
 
 def options_of(config: StageConfig) -> LlamaCppOptions:

@@ -191,7 +191,7 @@ class TestAnswers:
         assert not only(Text, chunks)
 
     async def test_a_named_function_is_called_where_the_template_has_tools(self, model: Make) -> None:
-        """llama.cpp itself takes the name for "auto"."""
+        """llama.cpp itself takes the name for "auto", and allows any text before a call."""
         lamp = ToolDefinition("lamp", "", {"type": "object", "properties": {}})
         async with thinking(model(counting(), template=TOOLS)) as stage:
             chunks = await read(stage, request(tools=(TIMER, lamp), tool_choice="lamp", max_text_tokens=200))
