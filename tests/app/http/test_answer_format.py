@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -16,7 +18,7 @@ from pydantic import BaseModel, Field
 from app.commands.deployment import Parts, deployment
 from engine import EngineSpec, StageSpec
 from engine.deployment.config import ModelSpec
-from tests.app.rig import Running, running
+from tests.app.rig import ROOT, Running, running
 from tests.engine.worker.llm.gguf_files import counting, write_model
 from tests.engine.worker.llm.scripted import answer, scripted, stream, words
 
@@ -87,6 +89,17 @@ async def test_an_answer_is_parsed_to_a_class(counter: Running) -> None:
         response = await openai.responses.parse(model="m", input="When?", text_format=Opening)
     assert isinstance(done.choices[0].message.parsed, Opening)
     assert isinstance(response.output_parsed, Opening)
+
+
+async def test_the_example_of_the_documentation(counter: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"<!-- test: json -->\n```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert "127.0.0.1:8000" in code
+    names: dict[str, Any] = {"__name__": "example"}
+    await asyncio.to_thread(exec, code.replace("127.0.0.1:8000", counter.http.removeprefix("http://")), names)
+    assert isinstance(names["answer"].choices[0].message.parsed, names["Booking"])
+    assert capsys.readouterr().out.startswith("name=")
+    await asyncio.to_thread(names["client"].close)
 
 
 async def test_an_answer_streams(counter: Running) -> None:

@@ -22,7 +22,7 @@ WORD: dict[str, Any] = {"type": "string", "pattern": "^[a-z]{1,8}$"}
 DIGIT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 9}
 TREE: dict[str, Any] = {
     "$defs": {
-        "node": obj(value=DIGIT, left={"$ref": "#/$defs/next"}),
+        "node": obj(value=DIGIT, next={"$ref": "#/$defs/next"}),
         "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
     },
     "$ref": "#/$defs/node",
