@@ -11,7 +11,7 @@ from engine.worker.llm.grammar.ambiguity import Ambiguity, Group
 from engine.worker.llm.grammar.automaton import Steps
 from engine.worker.llm.grammar.constants import constants_rule
 from engine.worker.llm.grammar.gbnf import Alternative, Grammar, Reference, literal
-from engine.worker.llm.grammar.leaves import TYPES, Leaf, Leaves
+from engine.worker.llm.grammar.leaves import KEYWORDS, TYPES, Leaf, Leaves
 from engine.worker.llm.grammar.located import Located
 from engine.worker.llm.grammar.scalars import number_rule, string_rule
 
@@ -64,6 +64,8 @@ class _Compiler:
         self._leaves = Leaves(root, self._steps)
         self._ambiguity = Ambiguity(self._steps)
         self._known: dict[tuple[str, int], Reference] = {}
+        self._scalars: dict[tuple[str, ...], tuple[Reference, int]] = {}
+        """The rules of strings and numbers by their keywords, with their largest number of alternatives."""
         self._left: list[tuple[Reference, Leaf]] = []
         self._within = dict[Reference, None]()
         """The rules within the leaf that is being defined."""
@@ -131,10 +133,8 @@ class _Compiler:
                 return self._object(schema)
             case "array":
                 return [self._array(schema)]
-            case "string":
-                return [(string_rule(schema, self._grammar, self._steps),)]
-            case "number" | "integer":
-                return [(number_rule(schema, leaf.type == "integer", self._grammar, self._steps),)]
+            case "string" | "number" | "integer":
+                return [(self._scalar(leaf.type, schema),)]
             case "boolean":
                 return [(literal("true"),), (literal("false"),)]
             case "null":
@@ -145,6 +145,20 @@ class _Compiler:
                 rules = [self._leaf_rule(Leaf(one, _FREE)) for one in TYPES if one != "integer"]
                 self._within.update(dict.fromkeys(rules))
                 return [(rule,) for rule in rules]
+
+    def _scalar(self, type: str, schema: Located) -> Reference:
+        """Return the rule of a string or a number. Equal schemas share it."""
+        keywords = KEYWORDS["number" if type == "integer" else type]
+        key = (type, *(repr(schema.value.get(name)) for name in keywords))
+        if key not in self._scalars:
+            if type == "string":
+                rule = string_rule(schema, self._grammar, self._steps)
+            else:
+                rule = number_rule(schema, type == "integer", self._grammar, self._steps)
+            self._scalars[key] = rule, self._grammar.widest
+        rule, widest = self._scalars[key]
+        self._grammar.widest = max(self._grammar.widest, widest)
+        return rule
 
     def _object(self, schema: Located) -> list[Alternative]:
         schema.refuse("propertyNames")

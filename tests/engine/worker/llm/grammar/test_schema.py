@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from engine.errors import SchemaError
 from engine.worker.llm.grammar.schema import call_grammar, json_grammar
 from tests.engine.worker.llm.grammar.reading import reader
-from tests.engine.worker.llm.grammar.schemas import DEEP, DIGIT, ENFORCED, REFUSED, optional
+from tests.engine.worker.llm.grammar.schemas import DEEP, DIGIT, ENFORCED, REFUSED, obj, optional
 
 TEXTS = 30
 
@@ -59,6 +59,12 @@ def test_optional_properties_make_a_grammar_of_their_size() -> None:
 
 def test_a_large_limit_needs_few_rules() -> None:
     assert len(json_grammar({"type": "string", "maxLength": 100_000}).splitlines()) < 1500
+
+
+def test_equal_strings_share_their_rules() -> None:
+    url = {"type": "string", "format": "uri"}
+    one, many = (json_grammar(obj(**{f"p{n}": dict(url) for n in range(count)})) for count in (1, 200))
+    assert len(many) < len(one) + 200 * 100
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
