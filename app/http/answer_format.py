@@ -14,7 +14,7 @@ from app.http_errors import HttpRefusal
 from app.realtime.conversation.model_context import json_size
 from engine import JsonFormat
 
-MOST_BYTES = 256 * 1024
+MOST_BYTES = 128 * 1024
 """Maximum size of a schema as JSON."""
 
 

@@ -21,7 +21,7 @@ MOST_STATES = 3000
 class Steps:
     """The steps that are left for computing automata. Each takes about a microsecond."""
 
-    left: int = 400_000
+    left: int = 200_000
 
     def spend(self, schema: Located | None = None) -> None:
         """Take one step. If none is left, raises BadPattern, or the error for a part of the schema."""

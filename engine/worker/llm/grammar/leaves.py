@@ -25,6 +25,8 @@ _REFUSED = (
     "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
 _CONSTRAINTS = frozenset({"type", "enum", "const", *_SOURCES, *(one for some in KEYWORDS.values() for one in some)})
+MOST_VALUES = 2000
+"""Maximum values of one enum."""
 _MOST_STEPS = 64
 """Maximum parts of a reference."""
 
@@ -202,8 +204,8 @@ def _constant(schema: Located) -> Leaf:
             raise schema.error("is not supported together with enum or const. Remove it", key)
     if "const" in schema and "enum" in schema:
         raise schema.error("is not supported together with const. Remove one of them", "enum")
-    if "enum" in schema and not schema.items("enum"):
-        raise schema.error("must not be empty", "enum")
+    if "enum" in schema and not 0 < len(schema.items("enum")) <= MOST_VALUES:
+        raise schema.error(f"must have 1 to {MOST_VALUES} values", "enum")
     return Leaf("enum", schema)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from engine.errors import SchemaError
@@ -164,7 +164,8 @@ class _Compiler:
         schema.refuse("propertyNames")
         if schema.object("patternProperties").value:
             schema.refuse("patternProperties")
-        properties, required = schema.object("properties"), schema.texts("required")
+        properties, required = schema.object("properties"), dict.fromkeys(schema.texts("required"))
+        self._count_optional(schema, properties.names(), required)
         rest = schema.at("additionalProperties") if "additionalProperties" in schema else Located(True, schema)
         members = {name: self._value(properties.at(name)) for name in properties.names()}
         unnamed = [name for name in required if name not in members]
@@ -174,11 +175,11 @@ class _Compiler:
         least, most = schema.limits("minProperties", "maxProperties")
         if "properties" not in schema and not required:
             return [self._map(schema, rest, least, most)]
-        if least > len(set(required)):
+        if least > len(required):
             raise schema.error("is supported up to the number of required properties only", "minProperties")
         if most is not None and most < len(members):
             raise schema.error("is supported from the number of all properties only", "maxProperties")
-        return self._members(schema, members, set(required))
+        return self._members(members, required)
 
     def _map(self, schema: Located, values: Located, least: int, most: int | None) -> Alternative:
         """Return the symbols of an object with any names."""
@@ -188,20 +189,25 @@ class _Compiler:
         self._within[name] = None
         return self._listed("{", (name, literal(": "), self._value(values)), "}", least, most)
 
-    def _members(self, schema: Located, members: Mapping[str, Reference], required: set[str]) -> list[Alternative]:
+    def _count_optional(self, schema: Located, names: Iterable[str], required: Container[str]) -> None:
+        """Count the properties that may come next at one place. Raises SchemaError."""
+        in_a_row = most = 0
+        for name in names:
+            in_a_row = 0 if name in required else in_a_row + 1
+            most = max(most, in_a_row)
+        if most > MOST_OPTIONS:
+            raise schema.error(f"has more than {MOST_OPTIONS} optional properties in a row. Make some required")
+        self._grammar.widest = max(self._grammar.widest, most + 1)
+
+    def _members(self, members: Mapping[str, Reference], required: Container[str]) -> list[Alternative]:
         """Return the alternatives of an object with named properties, in the order of the schema.
 
         Two chains of rules are built from the last property back: one after another property, one at the beginning.
         """
         first: list[Alternative] = [(literal("}"),)]
         after: list[Alternative] = [(literal("}"),)]
-        in_a_row = 0
         for name in reversed(list(members)):
             is_optional = name not in required
-            in_a_row = in_a_row + 1 if is_optional else 0
-            if in_a_row > MOST_OPTIONS:
-                raise schema.error(f"has more than {MOST_OPTIONS} optional properties in a row. Make some required")
-            self._grammar.widest = max(self._grammar.widest, in_a_row + 1)
             member = (literal(f"{json.dumps(name, ensure_ascii=False)}: "), members[name])
             rest = self._grammar.rule(*after)
             first = [(*member, rest), *([(self._grammar.rule(*first),)] if is_optional else [])]
