@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from app.recording.comparison import differences, events_of
+from app.recording.comparison import conversation_differences, differences, events_of
 from app.recording.file import read
 from app.recording.replay import Replayed, replay
 from engine import EngineSpec
@@ -46,3 +46,9 @@ async def replayed(path: Path, spec: EngineSpec | None = None) -> Replayed:
 async def differences_of(path: Path, spec: EngineSpec | None = None) -> list[str]:
     done = await replayed(path, spec)
     return differences(events_of(read(path).server), done.events)
+
+
+async def conversation_differences_of(path: Path) -> list[str]:
+    """The differences without those of two events that happened at the same moment on a busy machine."""
+    done = await replayed(path)
+    return conversation_differences(events_of(read(path).server), done.events)

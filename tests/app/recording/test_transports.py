@@ -1,4 +1,4 @@
-"""Calls and Live sessions are recorded like sessions over a WebSocket, and their replays have the same events."""
+"""Calls and Live sessions are recorded like sessions over a WebSocket, and their replays have the same conversation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from app.recording.file import read
 from tests.app.live.caller import RESPONSES, dialled
 from tests.app.live.test_live_call import LiveCaller
-from tests.app.recording.recorded import differences_of, only, recorder
+from tests.app.recording.recorded import conversation_differences_of, only, recorder
 from tests.app.rig import Running, silence, tone
 from tests.app.transports.webrtc.caller import Caller, calling
 
@@ -38,7 +38,7 @@ async def test_a_call_with_a_barge_in(tmp_path: Path) -> None:
         call.mouth.say(tone(0.6))
         await call.until("conversation.item.truncated")
     assert client_types(only(tmp_path)) == {"parley.microphone", "conversation.item.create", "response.create"}
-    assert await differences_of(only(tmp_path)) == []
+    assert await conversation_differences_of(only(tmp_path)) == []
 
 
 async def test_a_live_session_with_a_delegation(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ async def test_a_live_session_with_a_delegation(tmp_path: Path) -> None:
         await client.send("session.close")
         await client.until("session.closed")
     assert "session.commentary.append" in client_types(only(tmp_path))
-    assert await differences_of(only(tmp_path)) == []
+    assert await conversation_differences_of(only(tmp_path)) == []
 
 
 async def test_a_live_call_with_a_history(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_live_call_with_a_history(tmp_path: Path) -> None:
         await caller.hang_up()
         await server.empty()
     assert {"parley.history", "parley.microphone"} < client_types(only(tmp_path))
-    assert await differences_of(only(tmp_path)) == []
+    assert await conversation_differences_of(only(tmp_path)) == []
 
 
 async def refused_call(server: Running) -> Any:
