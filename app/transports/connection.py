@@ -26,30 +26,6 @@ from app.transports.resumable_session import ResumableSession, ResumableSessions
 from engine.aio.task_group import CycleFreeTaskGroup, weak_method
 
 
-<<<<<<< HEAD
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The terms of a new session: its caller, the requested model and the initial settings."""
-
-    caller: Principal
-    model: str = ""
-    settings: dict[str, Any] | None = None
-    profile: PlayoutProfile = SOCKET
-    dialect: Dialect = REALTIME
-    """The client's dialect, if the transport does not determine it."""
-    history: tuple[NewItem, ...] = ()
-    """Initial items of the conversation."""
-    idle: IdlePolicy | None = None
-    """When the session pauses; None: never."""
-
-    @property
-    def asked_model(self) -> str:
-        """The requested model, by its own parameter or by the initial settings."""
-        return self.model or str((self.settings or {}).get("model") or "")
-
-
-=======
->>>>>>> main
 class Connection:
     """A new session over ``channel``. ``sessions`` are the server's resumable sessions.
 

@@ -175,17 +175,11 @@ class _Opening:
     def _connection(self, event_id: str | None, session: dict[str, Any]) -> Connection:
         """Create the connection. Raises Refusal, and Closed if the model cannot be used now."""
         config = started(session)
-<<<<<<< HEAD
         context = self.service.with_model(self.context, config.model)
         self.transport.begin(LiveDialect(config, OutputTimeline(context.now), event_id))
-        opening = Opening(self.caller, config.model[:200], config.patch(), PROFILE)
-        return Connection(self.service, self.sessions, context, self.transport.channel, opening)
-=======
-        self.transport.begin(LiveDialect(config, OutputTimeline(self.context.now), event_id))
         model = config.model[:200]
         opening = Opening(self.caller, model, config.patch(), PROFILE, record=self.record, live=session)
-        return Connection(self.service, self.sessions, self.context, self.transport.channel, opening)
->>>>>>> main
+        return Connection(self.service, self.sessions, context, self.transport.channel, opening)
 
     async def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
         self.context.metrics.errors.labels(refusal.code).inc()

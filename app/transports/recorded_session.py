@@ -61,20 +61,6 @@ class SessionRecording:
         """The context of the recorded session."""
         self._client = channel.dialect = ClientTap(channel.dialect, self._writer)
 
-<<<<<<< HEAD
-def _head(service: Service, context: SessionContext, opening: Opening, began: datetime) -> dict[str, Any]:
-    spec = without_secrets(plain(service.hosts.of(context.engine.model.name).spec))
-    server = service.engine_host.spec.server
-    return {
-        HEAD: VERSION,
-        "began": began.isoformat(),
-        "wall_s": context.wall(),
-        "parley": importlib.metadata.version(DISTRIBUTION),
-        "model": context.engine.model.name,
-        "configuration": {**spec, "server": {name: server[name] for name in REPLAYED_SETTINGS if name in server}},
-        "opening": {"model": opening.model, "settings": without_secrets(opening.settings or {})},
-    }
-=======
     def tapped(self, profile: PlayoutProfile) -> PlayoutProfile:
         """Return the playout profile of the recorded session."""
         if profile.lateness is not None:
@@ -119,8 +105,9 @@ def _head(service: Service, context: SessionContext, opening: Opening, began: da
         self._writer.close()
 
     def _head(self) -> dict[str, Any]:
-        spec = without_secrets(plain(self._service.spec))
-        server = self._service.spec.server
+        hosts, model = self._service.hosts, self.context.engine.model.name
+        spec = without_secrets(plain(hosts.of(model).spec))
+        server = hosts.default.spec.server
         opening = self._opening
         live = {} if opening.live is None else {"live": without_secrets(opening.live)}
         return {
@@ -128,7 +115,7 @@ def _head(service: Service, context: SessionContext, opening: Opening, began: da
             "began": self._began.isoformat(),
             "wall_s": self._began.timestamp(),
             "parley": importlib.metadata.version(DISTRIBUTION),
-            "model": self.context.engine.model.name,
+            "model": model,
             "configuration": {**spec, "server": {name: server[name] for name in REPLAYED_SETTINGS if name in server}},
             "opening": {
                 "model": opening.model,
@@ -137,4 +124,3 @@ def _head(service: Service, context: SessionContext, opening: Opening, began: da
                 **live,
             },
         }
->>>>>>> main
