@@ -9,6 +9,7 @@ import numpy as np
 from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
 from app.realtime.input.backchannel import HOLD_MS, PATIENCE_MS, Backchannel
+from app.realtime.input.echo_cancellation import EchoCancellation
 from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.pause_sound import ASK_MS, PauseSound
@@ -44,6 +45,7 @@ class VoiceTurns:
         options: SessionOptions,
         turn: OpenTurn,
         speculation: Speculation,
+        echo: EchoCancellation,
     ) -> None:
         self._context = context
         self._options = options
@@ -52,7 +54,8 @@ class VoiceTurns:
         self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
         self._plays_to = 0.0  # the position up to which the listener hears a response
         self._paused_at: int | None = None  # the position since which playback is paused
-        self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
+        self._echo = echo
+        self._resampler = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
         self._sound = PauseSound(context.inference, context.now)
@@ -80,8 +83,9 @@ class VoiceTurns:
         turn.recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
         if turn.utterance is not None:
             self._push(turn.utterance, clean)
-        if turn.utterance is not None or config.overlap_ms != self._hold_ms:
-            self._tune()  # more may have been understood, or a response has begun or ended
+        changed = config.overlap_ms != self._hold_ms or config.echo_gain_db != (self._echo.gain_db or 0.0)
+        if turn.utterance is not None or changed:
+            self._tune()  # more may have been understood, a response has begun or ended, or an echo was found
         for event in self._detector.feed(pcm):
             if self._overlap is not None:
                 self._overlap.follow(event)
@@ -122,19 +126,22 @@ class VoiceTurns:
         """
         self._plays_to = math.inf
         self._outcomes.answer_sounds(self._context.now())
+        pcm = self._resampler.push((np.clip(samples, -1, 1) * 32767).astype(np.int16))
+        self._echo.playing(pcm)
         if self._options.audio.input.turn_detection is not None:
-            pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
-            self._detector.playing(self._echo.push(pcm))
+            self._detector.playing(pcm)
 
     def playback_stopped(self) -> None:
         """The samples that were not played yet will not be heard."""
         self._plays_to = 0.0
         self._paused_at = None
+        self._echo.stopped()
         self._detector.stopped()
 
     def playback_paused(self) -> None:
         """The listener hears nothing until ``playback_resumed``, and then the samples that were not played yet."""
         self._paused_at = self._turn.recent.position
+        self._echo.paused()
         self._detector.paused()
 
     def playback_resumed(self) -> None:
@@ -145,6 +152,7 @@ class VoiceTurns:
             if self._turn.quiet_from is not None:
                 self._turn.quiet_from += paused
             self._paused_at = None
+            self._echo.resumed()
             self._detector.resumed()
 
     def response_started(self) -> None:
@@ -167,7 +175,14 @@ class VoiceTurns:
             return
         moment = EndpointingContext() if said is None else self._moment(said)
         self._detector.config = turn_config(
-            detection, self._options, self._context, self._speculation, moment, self._hold_ms, self._wait_factor
+            detection,
+            self._options,
+            self._context,
+            self._speculation,
+            moment,
+            self._hold_ms,
+            self._wait_factor,
+            self._echo.gain_db or 0.0,
         )
 
     def _set_target(self) -> None:

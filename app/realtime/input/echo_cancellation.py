@@ -1,0 +1,130 @@
+"""Echo cancellation of one session: begins once the microphone's signal contains the playback, and follows its delay.
+
+Sans-I/O: positions are counted in the microphone's samples. What the client reports about its playback is not used: the
+delay is measured in the signals, so that wrong or missing reports do no harm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
+from app.realtime.input.playback_timeline import PlaybackTimeline
+from app.realtime.ports import EchoCanceller
+from engine.core import MIC_RATE_HZ, Pcm
+
+CHECK = 1024
+"""Samples between two searches for an echo, as long as it is not known whether there is one: 64 ms."""
+
+RARELY = MIC_RATE_HZ
+"""Samples between two searches later on."""
+
+UNSURE = 20 * MIC_RATE_HZ
+"""Samples of playback after which a signal without echo is searched rarely."""
+
+FORGET = 60 * MIC_RATE_HZ
+"""Samples of playback without a clear echo after which cancellation ends: the user has put on headphones."""
+
+AUDIBLE_DB = -30.0
+"""Level below the playback at which an echo is left alone: the client's own echo cancellation leaves as much."""
+
+EARLY = MIC_RATE_HZ // 50
+"""Samples by which the canceller receives the playback before its echo: a room's and a clock's tolerance."""
+
+LATE = 5 * MIC_RATE_HZ // 16
+"""Samples by which an echo may come later than that before the playback is aligned again."""
+
+PRIMED = 2 * MIC_RATE_HZ
+"""Samples of the past from which a new canceller learns the room at once."""
+
+
+class EchoCancellation:
+    """The echo cancellation of one microphone. ``new`` makes a canceller; None switches it off.
+
+    ``always``: begin with the first sample instead of the first echo.
+    """
+
+    def __init__(self, new: Callable[[], EchoCanceller] | None, always: bool = False) -> None:
+        self._new = new
+        self._always = always
+        self._canceller: EchoCanceller | None = None
+        self._timeline = PlaybackTimeline(REACH + WINDOW + PRIMED)
+        self._position = 0
+        self._recent: Pcm = np.zeros(0, np.int16)  # the microphone's last PRIMED samples
+        self._shift = 0  # samples by which the canceller receives the playback later than it was played
+        self._found: deque[Echo] = deque(maxlen=9)
+        self._searched = 0  # position of the last search
+        self._without = 0  # samples of playback without a clear echo
+
+    @property
+    def gain_db(self) -> float | None:
+        """Return the level of the echo relative to the playback; None while nothing is cancelled."""
+        if self._canceller is None or not self._found:
+            return None
+        return median(echo.gain_db for echo in self._found)
+
+    def playing(self, pcm: Pcm) -> None:
+        """Add int16 [samples] at MIC_RATE_HZ that the listener hears now, or after the samples before."""
+        if self._new is not None:
+            self._timeline.playing(pcm, self._position)
+
+    def stopped(self) -> None:
+        """Note that the rest of the playback will not be heard."""
+        self._timeline.stopped(self._position)
+
+    def paused(self) -> None:
+        """Note that the rest of the playback will be heard after ``resumed``."""
+        self._timeline.paused(self._position)
+
+    def resumed(self) -> None:
+        self._timeline.resumed(self._position)
+
+    def process(self, pcm: Pcm) -> Pcm:
+        """Return int16 [samples] of the microphone without echo; the same object if nothing is cancelled."""
+        if self._new is None:
+            return pcm
+        start = self._position
+        self._position = start + len(pcm)
+        self._recent = np.concatenate([self._recent, pcm])[-PRIMED:]
+        if self._position - self._searched >= self._interval:
+            self._search(self._position - self._searched, start)
+        if self._canceller is None and self._always:
+            self._canceller = self._new()
+        if self._canceller is None:
+            return pcm
+        return self._canceller.process(pcm, self._timeline.between(start - self._shift, self._position - self._shift))
+
+    @property
+    def _interval(self) -> int:
+        return RARELY if self._canceller is not None or self._without > UNSURE else CHECK
+
+    def _search(self, samples: int, start: int) -> None:
+        """Search the newest window for an echo, ``samples`` after the last search; the newest piece is at ``start``."""
+        self._searched = self._position
+        if len(self._recent) < WINDOW or self._timeline.is_silent(self._position - WINDOW - REACH, self._position):
+            return
+        playback = self._timeline.between(self._position - WINDOW - REACH, self._position)
+        echo = find_echo(self._recent[-WINDOW:], playback)
+        if echo is None or echo.gain_db < AUDIBLE_DB:
+            self._without += samples
+            if self._without > FORGET and not self._always:
+                self._canceller = None
+                self._found.clear()
+            return
+        self._without = 0
+        self._found.append(echo)
+        if self._canceller is None or not self._shift <= echo.delay <= self._shift + EARLY + LATE:
+            self._begin(echo.delay, start)
+
+    def _begin(self, delay: int, start: int) -> None:
+        """Begin with a canceller that has learned the room from the last seconds."""
+        assert self._new is not None
+        self._shift = max(0, delay - EARLY)
+        self._canceller = self._new()
+        past = self._recent[: len(self._recent) - (self._position - start)]
+        end = start - self._shift
+        self._canceller.process(past, self._timeline.between(end - len(past), end))
