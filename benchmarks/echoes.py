@@ -8,7 +8,9 @@ session with default settings, faster than real time. Rows are settings of ``ser
 
 self-interruptions   times that an answer is held or stopped while the user is silent, in all ``--minutes``
 noticed              interruptions that hold or stop the answer within 400 ms of their first sound; p50 and p95
-words wrong          word errors of Moonshine tiny on sentences during answers, and their ratio to those without echo
+words, barge-in      word errors of Moonshine tiny on sentences that stop an answer after 0.3 s plus the delay, and
+                     their ratio to those without echo
+words, throughout    the same on sentences during answers that go on
 of a core            CPU time of echo cancellation per second of audio
 
 Interruptions are the first 0.8 s of human sentences in five languages; with ``--words``, the word "stop" by the voices
@@ -91,8 +93,10 @@ class Scenes:
     silent: Sequence[Scene]
     """The user says nothing."""
     interrupted: Sequence[Scene]
+    barging: Sequence[Scene]
+    """The user says sentences, and answers are silent 0.3 s after each one begins, plus the delay."""
     talking: Sequence[Scene]
-    """The user says sentences while answers play."""
+    """The user says sentences while answers go on."""
 
 
 def main() -> None:
@@ -100,6 +104,7 @@ def main() -> None:
     parser.add_argument("people", type=Path, help="folder of benchmarks.turn_recordings")
     parser.add_argument("--minutes", type=float, default=30.0, help="of playback without a user")
     parser.add_argument("--words", type=Path, metavar="FOLDER", help="recordings of benchmarks.overlaps --make")
+    parser.add_argument("--rows", default="", help="only settings whose names begin like this")
     parser.add_argument("--libraries", default="pywebrtc-audio", help=f"of {', '.join(LIBRARIES)}")
     asked = parser.parse_args()
     people = lines(asked.people)
@@ -108,11 +113,15 @@ def main() -> None:
     )
     hear = moonshine(CACHE / "moonshine-tiny-en")
     console = Console(width=150)
-    table = Table(
-        "echo cancellation", "self-interruptions", "noticed, %", "p50 / p95, ms", "words wrong, %", "of a core, %"
-    )
-    clean = words_wrong(Setting("", None), [replace(one, microphone=one.user) for one in made.talking], hear)
+    columns = "self-interruptions", "noticed, %", "p50 / p95, ms", "words, barge-in, %", "words, throughout, %"
+    table = Table("echo cancellation", *columns, "of a core, %")
+    clean = [
+        words_wrong(Setting("", None), [replace(one, microphone=one.user) for one in kind], hear)
+        for kind in (made.barging, made.talking)
+    ]
     for setting in settings(asked.libraries.split(",")):
+        if not setting.name.startswith(asked.rows):
+            continue
         cells = measured(setting, made, hear, clean)
         console.print(setting.name, *cells, sep="; ")  # while the rest is measured
         table.add_row(setting.name, *cells)
@@ -132,14 +141,16 @@ def settings(libraries: Sequence[str]) -> Iterator[Setting]:
 def scenes(people: Sequence[Line], silent_s: float, interruptions: Sequence[Line]) -> Scenes:
     """Simulate each kind of scene with every delay, in alternating rooms."""
 
-    def each(user: Sequence[Line], seconds: float, pauses_s: tuple[float, float], seed: int) -> list[Scene]:
-        rooms = (Conditions(ROOMS[n % len(ROOMS)], ms, pauses_s=pauses_s) for n, ms in enumerate(DELAYS_MS))
-        return [scene(one, user, (), seconds, seed + n) for n, one in enumerate(rooms)]
+    def each(kind: Conditions, user: Sequence[Line], share: float, seed: int) -> list[Scene]:
+        rooms = (replace(kind, room=ROOMS[n % len(ROOMS)], delay_ms=ms) for n, ms in enumerate(DELAYS_MS))
+        return [scene(one, user, (), share * silent_s, seed + n) for n, one in enumerate(rooms)]
 
+    user, _ = users(people)
     return Scenes(
-        each((), silent_s, (0.0, 0.0), SEED),
-        each(interruptions, 0.5 * silent_s, (2.5, 5.0), 2 * SEED),
-        each(users(people)[0], silent_s / 3, (0.5, 2.0), 3 * SEED),
+        each(Conditions(), (), 1.0, SEED),
+        each(Conditions(pauses_s=(2.5, 5.0)), interruptions, 0.5, 2 * SEED),
+        each(Conditions(pauses_s=(2.0, 3.0), stops_s=0.3), user, 0.33, 3 * SEED),
+        each(Conditions(pauses_s=(0.5, 2.0)), user, 0.33, 4 * SEED),
     )
 
 
@@ -154,21 +165,21 @@ def stops(folder: Path) -> list[Line]:
     return [Line("stop", voice, "en", even(soundfile.read(recording(folder, "stop", voice))[0])) for voice in voices]
 
 
-def measured(setting: Setting, made: Scenes, hear: Hear, clean: float) -> tuple[str, ...]:
-    """Return the cells of one row."""
-    silent, interrupted, talking = (
+def measured(setting: Setting, made: Scenes, hear: Hear, clean: Sequence[float]) -> tuple[str, ...]:
+    """Return the cells of one row. ``clean``: the word errors without echo of the two kinds of sentences."""
+    silent, interrupted, *spoken = (
         [in_browser(one) if setting.browser else one for one in kind]
-        for kind in (made.silent, made.interrupted, made.talking)
+        for kind in (made.silent, made.interrupted, made.barging, made.talking)
     )
     false = sum(len(asyncio.run(starts(setting, one))) for one in silent)
     late_ms = [late for one in interrupted for late in lateness_ms(one, asyncio.run(starts(setting, one)))]
     noticed = [late for late in late_ms if late <= NOTICED_MS]
-    wrong = words_wrong(setting, talking, hear)
+    wrong = [words_wrong(setting, kind, hear) for kind in spoken]
     return (
         f"{false}",
         f"{100 * len(noticed) / len(late_ms):.1f} of {len(late_ms)}",
         spread(noticed),
-        f"{wrong:.1f} ({wrong / clean:.2f} x {clean:.1f})",
+        *(f"{one:.1f} ({one / base:.2f} x {base:.1f})" for one, base in zip(wrong, clean, strict=True)),
         f"{100 * share_of_a_core(setting, silent[0]):.2f}",
     )
 
@@ -251,7 +262,7 @@ def cancelled(setting: Setting, played: Scene) -> Pcm:
         while waiting and waiting[0].due <= at:
             samples = np.clip(waiting.popleft().samples * 32767, -32768, 32767).astype(np.int16)
             cancellation.playing(resample(samples, SPEAKER_RATE_HZ, MIC_RATE_HZ))
-        heard.append(cancellation.process(played.microphone[at : at + PIECE]))
+        heard.append(cancellation.process(played.microphone[at : at + PIECE])[1])
     return np.concatenate(heard)
 
 

@@ -154,6 +154,8 @@ class Conditions:
     noise_db: float = -5.0
     pauses_s: tuple[float, float] = (2.0, 5.0)
     """Shortest and longest pause between two lines of the user."""
+    stops_s: float | None = None
+    """Seconds after which an answer is silent once the user speaks, until they have ended; None: it goes on."""
 
 
 def main() -> None:
@@ -197,6 +199,9 @@ def scene(conditions: Conditions, user: Sequence[Line], others: Sequence[Line], 
     count = round(seconds * MIC_RATE_HZ)
     playback, answers = _answers(count, rng)
     spoken, said = _user(user, conditions.pauses_s, count, rng) if user else (np.zeros(count), ())
+    if conditions.stops_s is not None:
+        for line in said:
+            playback[line.start + round(conditions.stops_s * MIC_RATE_HZ) : line.end + MIC_RATE_HZ // 2] = 0
     room = conditions.room
     floor = pink(count, rng)
     alone = LEVEL * (_heard(spoken, room, room.user) + floor / _level(floor) * 10 ** (FLOOR_DB / 20))

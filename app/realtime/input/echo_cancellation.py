@@ -13,6 +13,7 @@ from statistics import median
 import numpy as np
 
 from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
+from app.realtime.input.linear_echo_filter import LinearEchoFilter
 from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
@@ -35,7 +36,7 @@ AUDIBLE_DB = -30.0
 EARLY = MIC_RATE_HZ // 50
 """Samples by which the canceller receives the playback before its echo: a room's and a clock's tolerance."""
 
-LATE = 5 * MIC_RATE_HZ // 16
+LATE = MIC_RATE_HZ // 25
 """Samples by which an echo may come later than that before the playback is aligned again."""
 
 PRIMED = 2 * MIC_RATE_HZ
@@ -43,19 +44,27 @@ PRIMED = 2 * MIC_RATE_HZ
 
 
 class EchoCancellation:
-    """The echo cancellation of one microphone. ``new`` makes a canceller; None switches it off.
+    """The echo cancellation of one microphone. ``new`` makes a canceller for turn detection; None switches all off.
 
-    ``always``: begin with the first sample instead of the first echo.
+    ``new_linear`` makes one for speech recognition, which must not distort the user's voice. ``always``: begin with the
+    first sample instead of the first echo.
     """
 
-    def __init__(self, new: Callable[[], EchoCanceller] | None, always: bool = False) -> None:
+    def __init__(
+        self,
+        new: Callable[[], EchoCanceller] | None,
+        always: bool = False,
+        new_linear: Callable[[], EchoCanceller] = LinearEchoFilter,
+    ) -> None:
         self._new = new
+        self._new_linear = new_linear
         self._always = always
-        self._canceller: EchoCanceller | None = None
+        self._cancellers: tuple[EchoCanceller, EchoCanceller] | None = None  # for turns, and for speech recognition
         self._timeline = PlaybackTimeline(REACH + WINDOW + PRIMED)
         self._position = 0
         self._recent: Pcm = np.zeros(0, np.int16)  # the microphone's last PRIMED samples
-        self._shift = 0  # samples by which the canceller receives the playback later than it was played
+        self._shift = 0  # samples by which the cancellers receive the playback later than it was played
+        self._moved: int | None = None  # another delay, found once: it may be a mistake
         self._found: deque[Echo] = deque(maxlen=9)
         self._searched = 0  # position of the last search
         self._without = 0  # samples of playback without a clear echo
@@ -63,7 +72,7 @@ class EchoCancellation:
     @property
     def gain_db(self) -> float | None:
         """Return the level of the echo relative to the playback; None while nothing is cancelled."""
-        if self._canceller is None or not self._found:
+        if self._cancellers is None or not self._found:
             return None
         return median(echo.gain_db for echo in self._found)
 
@@ -83,24 +92,34 @@ class EchoCancellation:
     def resumed(self) -> None:
         self._timeline.resumed(self._position)
 
-    def process(self, pcm: Pcm) -> Pcm:
-        """Return int16 [samples] of the microphone without echo; the same object if nothing is cancelled."""
+    def process(self, pcm: Pcm) -> tuple[Pcm, Pcm]:
+        """Return int16 [samples] of the microphone without echo, for turn detection and for speech recognition.
+
+        Both are the same object as ``pcm`` if nothing is cancelled.
+        """
         if self._new is None:
-            return pcm
+            return pcm, pcm
         start = self._position
         self._position = start + len(pcm)
         self._recent = np.concatenate([self._recent, pcm])[-PRIMED:]
         if self._position - self._searched >= self._interval:
             self._search(self._position - self._searched, start)
-        if self._canceller is None and self._always:
-            self._canceller = self._new()
-        if self._canceller is None:
-            return pcm
-        return self._canceller.process(pcm, self._timeline.between(start - self._shift, self._position - self._shift))
+        if self._cancellers is None and self._always:
+            self._cancellers = self._new(), self._new_linear()
+        return self._cancelled(pcm, start)
+
+    def _cancelled(self, pcm: Pcm, start: int) -> tuple[Pcm, Pcm]:
+        """Pass the microphone's samples from a position on through the cancellers."""
+        if self._cancellers is None:
+            return pcm, pcm
+        begin = start - self._shift
+        playback = self._timeline.between(begin, begin + len(pcm))
+        turns, speech = self._cancellers
+        return turns.process(pcm, playback), speech.process(pcm, playback)
 
     @property
     def _interval(self) -> int:
-        return RARELY if self._canceller is not None or self._without > UNSURE else CHECK
+        return RARELY if self._cancellers is not None or self._without > UNSURE else CHECK
 
     def _search(self, samples: int, start: int) -> None:
         """Search the newest window for an echo, ``samples`` after the last search; the newest piece is at ``start``."""
@@ -112,19 +131,25 @@ class EchoCancellation:
         if echo is None or echo.gain_db < AUDIBLE_DB:
             self._without += samples
             if self._without > FORGET and not self._always:
-                self._canceller = None
+                self._cancellers = None
                 self._found.clear()
             return
         self._without = 0
         self._found.append(echo)
-        if self._canceller is None or not self._shift <= echo.delay <= self._shift + EARLY + LATE:
+        if self._cancellers is None or self._has_moved(echo.delay):
             self._begin(echo.delay, start)
 
+    def _has_moved(self, delay: int) -> bool:
+        """Return whether the delay differs from the present alignment, as at the last search."""
+        before = self._moved
+        self._moved = None if self._shift <= delay <= self._shift + EARLY + LATE else delay
+        return before is not None and self._moved is not None and abs(self._moved - before) < EARLY
+
     def _begin(self, delay: int, start: int) -> None:
-        """Begin with a canceller that has learned the room from the last seconds."""
+        """Begin with cancellers that have learned the room from the last seconds."""
         assert self._new is not None
+        self._moved = None
         self._shift = max(0, delay - EARLY)
-        self._canceller = self._new()
+        self._cancellers = self._new(), self._new_linear()
         past = self._recent[: len(self._recent) - (self._position - start)]
-        end = start - self._shift
-        self._canceller.process(past, self._timeline.between(end - len(past), end))
+        self._cancelled(past, start - len(past))

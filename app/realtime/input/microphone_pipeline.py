@@ -58,10 +58,10 @@ class MicrophonePipeline:
         """Yield int16 [STEP] pieces of ``pcm`` without echo, each with the same audio after noise reduction."""
         pcm = np.zeros_like(pcm) if self.muted else pcm
         for start in range(0, len(pcm), PIECE):
-            piece = self.echo.process(pcm[start : start + PIECE])
-            clean = self._noise.clean(piece)
-            for at in range(0, len(piece), STEP):
-                yield piece[at : at + STEP], clean[at : at + STEP]
+            sound, speech = self.echo.process(pcm[start : start + PIECE])
+            clean = self._noise.clean(speech)
+            for at in range(0, len(sound), STEP):
+                yield sound[at : at + STEP], clean[at : at + STEP]
 
     def _cleaner(self) -> Cleaner:
         """Models whose ears reduce noise themselves get the audio unchanged."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.core import MIC_RATE_HZ, Pcm
 
@@ -38,5 +41,5 @@ def late(pcm: Pcm, samples: int, gain: float = 0.5) -> Pcm:
     return np.round(gain * np.concatenate([np.zeros(samples), pcm])[: len(pcm)]).astype(np.int16)
 
 
-def power(pcm: Pcm) -> float:
+def power(pcm: NDArray[Any]) -> float:
     return float(np.square(pcm, dtype=np.float64).mean())

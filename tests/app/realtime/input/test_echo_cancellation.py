@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.realtime.input.echo_cancellation import FORGET, REACH, EchoCancellation
+from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
 from tests.app.realtime.input.echoes import PIECE, SubtractingCanceller, late, power, voice
 
@@ -13,7 +14,7 @@ PACKET = MIC_RATE_HZ // 10
 DELAY = 2000
 
 
-def through(cancellation: EchoCancellation, microphone: Pcm, playback: Pcm) -> Pcm:
+def through(cancellation: EchoCancellation, microphone: Pcm, playback: Pcm, speech: bool = False) -> Pcm:
     """Play and hear in real time; the playback is announced in packets, a second ahead."""
     out: list[Pcm] = []
     announced = 0
@@ -21,7 +22,7 @@ def through(cancellation: EchoCancellation, microphone: Pcm, playback: Pcm) -> P
         while announced < min(len(playback), at + MIC_RATE_HZ):
             cancellation.playing(playback[announced : announced + PACKET])
             announced += PACKET
-        out.append(cancellation.process(microphone[at : at + PIECE]))
+        out.append(cancellation.process(microphone[at : at + PIECE])[speech])
     return np.concatenate(out)
 
 
@@ -32,6 +33,28 @@ def test_an_echo_is_cancelled_once_it_is_found() -> None:
     heard = through(cancellation, microphone, playback)
     assert power(heard[MIC_RATE_HZ:]) < power(microphone[MIC_RATE_HZ:]) / 1000
     assert cancellation.gain_db == pytest.approx(-6, abs=1)
+
+
+def test_speech_recognition_has_a_canceller_of_its_own() -> None:
+    playback = voice(2)
+    cancellation = EchoCancellation(SubtractingCanceller, new_linear=lambda: SubtractingCanceller(0.0))
+    heard = through(cancellation, late(playback, DELAY), playback, speech=True)
+    assert np.array_equal(heard, late(playback, DELAY))
+
+
+def test_a_delay_that_is_found_once_is_a_mistake() -> None:
+    playback = voice(8)
+    microphone = late(playback, DELAY)
+    wrong = 4 * MIC_RATE_HZ
+    microphone[wrong : wrong + MIC_RATE_HZ] = late(playback, 3 * DELAY)[wrong : wrong + MIC_RATE_HZ]
+    made: list[EchoCanceller] = []
+
+    def new() -> EchoCanceller:
+        made.append(SubtractingCanceller())
+        return made[-1]
+
+    through(EchoCancellation(new), microphone, playback)
+    assert len(made) == 1
 
 
 def test_a_client_without_echo_is_left_alone() -> None:
@@ -51,14 +74,15 @@ def test_without_a_canceller_the_signal_is_the_same_object() -> None:
     pcm = voice(1)
     cancellation = EchoCancellation(None)
     cancellation.playing(pcm)
-    assert cancellation.process(pcm) is pcm
+    turns, speech = cancellation.process(pcm)
+    assert turns is speech is pcm
 
 
 def test_always_begins_with_the_first_sample() -> None:
     cancellation = EchoCancellation(lambda: SubtractingCanceller(1.0, 0), always=True)
     pcm = voice(0.1)
     cancellation.playing(pcm)
-    assert not cancellation.process(pcm).any()
+    assert not cancellation.process(pcm)[0].any()
 
 
 def test_a_jump_of_the_clock_or_the_network_is_followed() -> None:
@@ -95,7 +119,7 @@ def test_flushed_playback_is_no_reference() -> None:
     cancellation.process(playback[:MIC_RATE_HZ])
     cancellation.stopped()
     user = voice(1, seed=1)
-    assert np.array_equal(cancellation.process(user), user)
+    assert np.array_equal(cancellation.process(user)[0], user)
 
 
 def test_a_pause_of_the_playback_moves_the_rest() -> None:
@@ -105,9 +129,9 @@ def test_a_pause_of_the_playback_moves_the_rest() -> None:
     cancellation.process(playback[:MIC_RATE_HZ])
     cancellation.paused()
     user = voice(1, seed=1)
-    assert np.array_equal(cancellation.process(user), user)
+    assert np.array_equal(cancellation.process(user)[0], user)
     cancellation.resumed()
-    assert not cancellation.process(playback[MIC_RATE_HZ:]).any()
+    assert not cancellation.process(playback[MIC_RATE_HZ:])[0].any()
 
 
 def test_memory_is_bounded() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from app.realtime.input import echo_canceller as module
 from app.realtime.input.echo_canceller import WebRtcEchoCanceller, available, echo_canceller
+from app.realtime.input.linear_echo_filter import LinearEchoFilter
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
 from tests.app.realtime.input.echoes import PIECE, SubtractingCanceller, late, power, voice
 
 needs_library = pytest.mark.skipif(not available(), reason="pywebrtc-audio is not installed")
-MAKERS = [SubtractingCanceller, pytest.param(WebRtcEchoCanceller, marks=needs_library)]
+MAKERS = [SubtractingCanceller, LinearEchoFilter, pytest.param(WebRtcEchoCanceller, marks=needs_library)]
 NewCanceller = Callable[[], EchoCanceller]
 
 
@@ -56,6 +57,14 @@ def test_cancellers_share_no_state(new: NewCanceller) -> None:
     other = new()
     through(other, voice(1, seed=5), voice(1, seed=6))
     assert np.array_equal(through(new(), late(far, 320), far), alone)
+
+
+def test_the_linear_filter_keeps_the_users_voice_while_an_echo_as_loud_is_removed() -> None:
+    """Its negative control is the user and the echo unfiltered: at 0 dB."""
+    far, near = voice(12), voice(12, seed=1)
+    echo = late(far, 320, 1.0)
+    left = through(LinearEchoFilter(), near + echo, far).astype(np.float64) - near
+    assert power(left[8 * MIC_RATE_HZ :]) < power(echo[8 * MIC_RATE_HZ :]) / 10
 
 
 def test_a_missing_library_switches_it_off_and_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
