@@ -1,8 +1,9 @@
 """Subtracts the playback's echo as a room's linear response predicts it, for speech recognition.
 
-A Kalman filter in the frequency domain, in partitions of one frame (Kuech, Mabande and Enzner, "State-space architecture
-of the partitioned-block-based acoustic echo controller", ICASSP 2014). It keeps adapting while the user speaks, and
-never distorts the user's voice. It leaves more echo than a canceller with a suppressor, which turn detection needs.
+A Kalman filter in the frequency domain, in partitions of one frame (Kuech, Mabande and Enzner, "State-space
+architecture of the partitioned-block-based acoustic echo controller", ICASSP 2014). It keeps adapting while the user
+speaks, and does not distort the user's voice. It leaves more echo than a canceller with a suppressor, which turn
+detection needs.
 """
 
 from __future__ import annotations
