@@ -31,7 +31,7 @@ def voice(seconds: float, seed: int = 0, level: float = 3000.0) -> Pcm:
     count = int(seconds * MIC_RATE_HZ)
     rng = np.random.default_rng(seed)
     times = np.arange(count) / MIC_RATE_HZ
-    syllables = np.maximum(0, np.sin(2 * np.pi * 3 * times + seed)) * (np.sin(2 * np.pi * 0.4 * times + seed) > -0.7)
+    syllables = np.maximum(0.2, np.sin(2 * np.pi * 3 * times + seed)) * (np.sin(2 * np.pi * 0.4 * times + seed) > -0.7)
     coloured = np.convolve(rng.normal(0, 1, count + 2), (0.25, 0.5, 0.25), "valid")
     return np.clip(level * syllables * coloured / coloured.std(), -32768, 32767).astype(np.int16)
 
