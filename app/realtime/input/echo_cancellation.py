@@ -13,13 +13,14 @@ from statistics import median
 import numpy as np
 
 from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
+from app.realtime.input.echo_gate import EchoGate
 from app.realtime.input.linear_echo_filter import LinearEchoFilter
 from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
 
 CHECK = 1024
-"""Samples between two searches for an echo, as long as it is not known whether there is one: 64 ms."""
+"""Samples between two searches, as long as the echo or its delay is not known: 64 ms."""
 
 RARELY = MIC_RATE_HZ
 """Samples between two searches later on."""
@@ -36,18 +37,24 @@ AUDIBLE_DB = -30.0
 EARLY = MIC_RATE_HZ // 50
 """Samples by which the canceller receives the playback before its echo: a room's and a clock's tolerance."""
 
-LATE = MIC_RATE_HZ // 25
-"""Samples by which an echo may come later than that before the playback is aligned again."""
+TOLERANCE = 4
+"""Samples by which the delay may change before the playback is aligned again: a filter follows a drifting clock."""
+
+AGREEING = 8
+"""Samples by which two searches may differ to confirm a new delay."""
+
+FRESH = MIC_RATE_HZ
+"""Samples after the start of playback in which it is searched often: each answer may be later or earlier."""
 
 PRIMED = 2 * MIC_RATE_HZ
 """Samples of the past from which a new canceller learns the room at once."""
 
 
 class EchoCancellation:
-    """The echo cancellation of one microphone. ``new`` makes a canceller for turn detection; None switches all off.
+    """The echo cancellation of one microphone. ``new`` makes a canceller with a suppressor; None switches all off.
 
-    ``new_linear`` makes one for speech recognition, which must not distort the user's voice. ``always``: begin with the
-    first sample instead of the first echo.
+    ``new_linear`` makes one that does not distort the user's voice. ``always``: begin with the first sample instead of
+    the first echo.
     """
 
     def __init__(
@@ -59,7 +66,8 @@ class EchoCancellation:
         self._new = new
         self._new_linear = new_linear
         self._always = always
-        self._cancellers: tuple[EchoCanceller, EchoCanceller] | None = None  # for turns, and for speech recognition
+        self._cancellers: tuple[EchoCanceller, EchoCanceller] | None = None  # suppressing and linear
+        self._gate = EchoGate()
         self._timeline = PlaybackTimeline(REACH + WINDOW + PRIMED)
         self._position = 0
         self._recent: Pcm = np.zeros(0, np.int16)  # the microphone's last PRIMED samples
@@ -67,6 +75,7 @@ class EchoCancellation:
         self._moved: int | None = None  # another delay, found once: it may be a mistake
         self._found: deque[Echo] = deque(maxlen=9)
         self._searched = 0  # position of the last search
+        self._began = 0  # position at which the present playback began
         self._without = 0  # samples of playback without a clear echo
 
     @property
@@ -113,13 +122,18 @@ class EchoCancellation:
         if self._cancellers is None:
             return pcm, pcm
         begin = start - self._shift
+        if self._timeline.is_silent(begin, begin + len(pcm)):
+            self._began = start + len(pcm)
         playback = self._timeline.between(begin, begin + len(pcm))
-        turns, speech = self._cancellers
-        return turns.process(pcm, playback), speech.process(pcm, playback)
+        suppressing, linear = self._cancellers
+        speech = linear.process(pcm, playback)
+        return self._gate.choose(speech, suppressing.process(pcm, playback)), speech
 
     @property
     def _interval(self) -> int:
-        return RARELY if self._cancellers is not None or self._without > UNSURE else CHECK
+        if self._cancellers is not None:
+            return CHECK if self._position - self._began < FRESH else RARELY
+        return RARELY if self._without > UNSURE else CHECK
 
     def _search(self, samples: int, start: int) -> None:
         """Search the newest window for an echo, ``samples`` after the last search; the newest piece is at ``start``."""
@@ -135,21 +149,25 @@ class EchoCancellation:
                 self._found.clear()
             return
         self._without = 0
+        if self._is_new(echo.delay):
+            self._align(echo.delay, start)
         self._found.append(echo)
-        if self._cancellers is None or self._has_moved(echo.delay):
-            self._begin(echo.delay, start)
 
-    def _has_moved(self, delay: int) -> bool:
-        """Return whether the delay differs from the present alignment, as at the last search."""
-        before = self._moved
-        self._moved = None if self._shift <= delay <= self._shift + EARLY + LATE else delay
-        return before is not None and self._moved is not None and abs(self._moved - before) < EARLY
+    def _is_new(self, delay: int) -> bool:
+        """Return whether two searches found a delay that differs from the present alignment."""
+        is_known = self._cancellers is not None and abs(max(0, delay - EARLY) - self._shift) <= TOLERANCE
+        confirmed = self._moved is not None and abs(delay - self._moved) <= AGREEING
+        self._moved = None if is_known else delay
+        return confirmed and not is_known
 
-    def _begin(self, delay: int, start: int) -> None:
-        """Begin with cancellers that have learned the room from the last seconds."""
-        assert self._new is not None
+    def _align(self, delay: int, start: int) -> None:
+        """Align the playback. What cancellers have learned stays valid; new ones learn from the last seconds."""
         self._moved = None
+        self._began = self._position
         self._shift = max(0, delay - EARLY)
+        if self._cancellers is not None or self._new is None:
+            return
+        self._found.clear()
         self._cancellers = self._new(), self._new_linear()
         past = self._recent[: len(self._recent) - (self._position - start)]
         self._cancelled(past, start - len(past))
