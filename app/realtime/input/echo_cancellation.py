@@ -19,13 +19,13 @@ from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
 
-CHECK = 1024
-"""Samples between two searches, as long as the echo or its delay is not known: 64 ms."""
+CHECK = 512
+"""Samples between two searches for an echo, as long as the echo or its delay is not known: 32 ms."""
 
 RARELY = MIC_RATE_HZ
 """Samples between two searches later on."""
 
-UNSURE = 20 * MIC_RATE_HZ
+UNSURE = 5 * MIC_RATE_HZ
 """Samples of playback after which a signal without echo is searched rarely."""
 
 FORGET = 60 * MIC_RATE_HZ

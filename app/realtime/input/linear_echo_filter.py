@@ -45,7 +45,7 @@ class LinearEchoFilter:
         self._spectra[0] = np.fft.rfft(self._playback)
         left = near - np.fft.irfft((self._spectra * self._response).sum(0))[FRAME:].astype(np.float32)
         self._adapt(np.fft.rfft(np.concatenate([np.zeros(FRAME, np.float32), left])).astype(np.complex64))
-        return (np.clip(left, -1, 1) * 32767).astype(np.int16)
+        return np.clip(np.rint(left * 32768), -32768, 32767).astype(np.int16)
 
     def _adapt(self, left: NDArray[np.complex64]) -> None:
         """Update the response by the spectrum of what the filter left in a frame."""

@@ -83,9 +83,10 @@ class VoiceTurns:
         turn.recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
         if turn.utterance is not None:
             self._push(turn.utterance, clean)
-        changed = config.overlap_ms != self._hold_ms or config.echo_gain_db != (self._echo.gain_db or 0.0)
-        if turn.utterance is not None or changed:
-            self._tune()  # more may have been understood, a response has begun or ended, or an echo was found
+        if self._echo_gain_db != config.echo_gain_db:
+            self._hear_echo()
+        if turn.utterance is not None or config.overlap_ms != self._hold_ms:
+            self._tune()  # more may have been understood, or a response has begun or ended
         for event in self._detector.feed(pcm):
             if self._overlap is not None:
                 self._overlap.follow(event)
@@ -182,7 +183,7 @@ class VoiceTurns:
             moment,
             self._hold_ms,
             self._wait_factor,
-            self._echo.gain_db or 0.0,
+            self._echo_gain_db,
         )
 
     def _set_target(self) -> None:
@@ -194,6 +195,17 @@ class VoiceTurns:
             self._outcomes.tuner = None
         elif tuner is None or tuner.target != target:
             self._outcomes.tuner = WaitTuner(target)
+
+    def _hear_echo(self) -> None:
+        """Follow the level of the echo. What seemed to be a voice before the first echo was found may be its start."""
+        if self._detector.config.echo_gain_db == 0.0 and self._turn.utterance is None:
+            self._detector.reset()
+        self._tune()
+
+    @property
+    def _echo_gain_db(self) -> float:
+        """Level of the loudest possible echo relative to the playback."""
+        return self._echo.gain_db or 0.0
 
     @property
     def _speaks(self) -> bool:

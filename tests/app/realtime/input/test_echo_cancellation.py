@@ -14,6 +14,11 @@ PACKET = MIC_RATE_HZ // 10
 DELAY = 2000
 
 
+def exact() -> EchoCanceller:
+    """Return a canceller of an echo as loud as the playback and without delay."""
+    return SubtractingCanceller(1.0, 0)
+
+
 def through(cancellation: EchoCancellation, microphone: Pcm, playback: Pcm, speech: bool = False) -> Pcm:
     """Play and hear in real time; the playback is announced in packets, a second ahead."""
     out: list[Pcm] = []
@@ -79,7 +84,7 @@ def test_without_a_canceller_the_signal_is_the_same_object() -> None:
 
 
 def test_always_begins_with_the_first_sample() -> None:
-    cancellation = EchoCancellation(lambda: SubtractingCanceller(1.0, 0), always=True)
+    cancellation = EchoCancellation(exact, always=True, new_linear=exact)
     pcm = voice(0.1)
     cancellation.playing(pcm)
     assert not cancellation.process(pcm)[0].any()
@@ -114,7 +119,7 @@ def test_silent_playback_begins_nothing() -> None:
 def test_flushed_playback_is_no_reference() -> None:
     """Playback that the listener did not hear must not be subtracted."""
     playback = voice(2)
-    cancellation = EchoCancellation(lambda: SubtractingCanceller(1.0, 0), always=True)
+    cancellation = EchoCancellation(exact, always=True, new_linear=exact)
     cancellation.playing(playback)
     cancellation.process(playback[:MIC_RATE_HZ])
     cancellation.stopped()
@@ -124,7 +129,7 @@ def test_flushed_playback_is_no_reference() -> None:
 
 def test_a_pause_of_the_playback_moves_the_rest() -> None:
     playback = voice(2)
-    cancellation = EchoCancellation(lambda: SubtractingCanceller(1.0, 0), always=True)
+    cancellation = EchoCancellation(exact, always=True, new_linear=exact)
     cancellation.playing(playback)
     cancellation.process(playback[:MIC_RATE_HZ])
     cancellation.paused()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -40,11 +41,13 @@ class Oracle:
         return self._user[at : at + len(near)]
 
 
-async def held_at_s(microphone: Pcm, playback: Pcm, canceller: EchoCanceller | None) -> list[float]:
+async def held_at_s(
+    microphone: Pcm, playback: Pcm, canceller: EchoCanceller | None, mode: Literal["auto", "always"] = "always"
+) -> list[float]:
     """Play an answer to a session's input buffer, and return when speech holds it or stops it."""
     events: list[TurnEvent] = []
     context = Talk(FakeEngine()).session._context
-    turns = dataclasses.replace(context.turns, echo_cancellation="always")
+    turns = dataclasses.replace(context.turns, echo_cancellation=mode)
     new = None if canceller is None else lambda: canceller
     context = dataclasses.replace(context, turns=turns, vad=Loudness, echo_canceller=new)
     buffer = InputAudioBuffer(context, SessionOptions(), events.append)
@@ -67,6 +70,13 @@ async def test_a_loud_echo_holds_the_answer_unless_it_is_cancelled(cancels: bool
     microphone = late(playback, DELAY, 0.9)
     canceller = Oracle(microphone, np.zeros_like(microphone)) if cancels else None
     assert bool(await held_at_s(microphone, playback, canceller)) is not cancels
+
+
+async def test_the_first_echo_is_found_before_it_holds_the_answer() -> None:
+    playback = np.concatenate([np.zeros(MIC_RATE_HZ, np.int16), voice(3)])
+    microphone = late(playback, DELAY, 0.9)
+    canceller = Oracle(microphone, np.zeros_like(microphone))
+    assert not await held_at_s(microphone, playback, canceller, "auto")
 
 
 async def test_a_user_is_heard_over_an_echo_that_is_cancelled() -> None:
