@@ -252,6 +252,43 @@ def replay_session(
 
 
 @cli.command()
+def simulate(
+    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO.yaml…", help="Scenario files.")],
+    url: flags.Served = None,
+    key_file: flags.ServedKey = None,
+    config: flags.Config = None,
+    llm: Annotated[
+        str | None,
+        typer.Option(metavar="FORM", help="Language model of the caller and the judge, as `serve --thinker` names it."),
+    ] = None,
+    llm_key_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File with the API key for --llm. No other user may read it.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Number of calls for each scenario; prints the pass rate.")] = 1,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML to this file.")
+    ] = None,
+) -> None:
+    """Test an assistant: simulated callers talk to it, and the answers are compared with expectations.
+
+    Exits with 0 if all expectations hold, 1 if one fails, 2 if a scenario is invalid or the server is unreachable.
+
+    Example: `parley simulate examples/scenario.yaml --config nano`
+
+    Example: `parley simulate calls/*.yaml --url http://127.0.0.1:8000 --runs 10 --junit results.xml`
+    """
+    from app.simulation.command import SimulationOptions, run_simulation
+
+    flags.only_here(url, config=config is not None)
+    if url is None and key_file is not None:
+        raise typer.BadParameter("--key-file requires --url")
+    options = SimulationOptions(
+        url=url, key_file=key_file, config=config, llm=llm, llm_key_file=llm_key_file, runs=runs, junit=junit
+    )
+    raise typer.Exit(run_simulation(scenarios, options))
+
+
+@cli.command()
 def voices(
     url: flags.Served = None,
     key_file: flags.ServedKey = None,

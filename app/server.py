@@ -89,6 +89,10 @@ NOT_UPGRADED = (
     "use HTTP/1.1 and forward the headers Upgrade and Connection."
 )
 
+NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""Switches off FastAPI's own spans. They contain query strings, which may hold a resume token; ours are in
+``app/tracing``."""
+
 PING_S, PONG_S = 10.0, 15.0
 """A half-open connection is detected within 25 s."""
 
@@ -249,7 +253,8 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
             yield
         await service.stop()
 
-    app = FastAPI(title="Parley", version=VERSION, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
+    about: Any = {"title": "Parley", "version": VERSION, "description": ABOUT, "telemetry": NO_TELEMETRY}
+    app = FastAPI(**about, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service = service
     app.state.open_calls = open_calls
     app.add_middleware(

@@ -35,6 +35,7 @@ from app.refusal import Closed
 from app.responses.store import ResponseStore
 from app.settings import settings_of
 from app.telemetry import Metrics, Stats, audit, log, log_failure
+from app.tracing import Tracing
 from engine import (
     Engine,
     EngineError,
@@ -193,6 +194,7 @@ class Service:
         self._forgetting: asyncio.TimerHandle | None = None
         self.spec = spec
         self._vad = vad
+        self.tracing = Tracing(self.settings.otel, self.settings.name)
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
         self._echo_canceller = echo_canceller(self.settings.turns.echo_cancellation)
@@ -204,6 +206,7 @@ class Service:
 
     def start(self) -> None:
         """Start the engine; ``engine_host.state`` tells when it is warm."""
+        self.tracing.start()
         self.decoding.start()
         self.inference.start()
         self.engine_host.start()
@@ -222,6 +225,7 @@ class Service:
             await asyncio.to_thread(self.facts.close)
         await self.decoding.close()
         await self.engine_host.stop()
+        await asyncio.to_thread(self.tracing.close)
 
     def context(
         self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False

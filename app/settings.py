@@ -57,15 +57,14 @@ class Limits:
     """Megabytes of one conversation: half an hour of speech, or one large picture. Older speech is kept as text
     only."""
     held_mb: float = 1024.0
-    """Megabytes held for all clients: conversations, request bodies, decoded media, settings, client secrets and stored
-    responses. Beyond it, requests get status 503. For users who send pictures, set at least a tenth of the machine's
-    memory."""
+    """Megabytes held for all clients: conversations, requests, decoded media, client secrets and stored responses.
+    Beyond it, requests get status 503. With pictures, set at least a tenth of the machine's memory."""
     kept_responses: int = 1000
     """Responses of ``/v1/responses`` stored for each key, for ``previous_response_id``. The least recently used one is
     dropped first."""
     kept_mb: float = 256.0
-    """Megabytes of the stored responses of all keys, part of ``held_mb``. Beyond it, or if ``held_mb`` is used up,
-    the key that stores the most loses its oldest response. The default holds four conversations of the maximum size."""
+    """Megabytes of all stored responses, part of ``held_mb``. Beyond it, or if ``held_mb`` is used up, the key that
+    stores the most loses its oldest response."""
     responses: int = 4
     """Concurrent responses of one session, including out-of-band responses."""
     answers: int = 16
@@ -77,24 +76,23 @@ class Limits:
     """Valid client secrets. A page needs one for each call; each holds at most 64 kB of settings, which count in
     ``held_mb``."""
     key_share: float = 0.5
-    """Fraction of the sessions, calls, offers, queue places, HTTP answers, client secrets and memory that one key may
-    use, at least one of each. It applies where there are several keys. ``1`` removes the limit."""
+    """Fraction of the places and memory that one key may use, at least one place of each kind. It applies if there are
+    several keys. ``1`` removes the limit."""
     address_share: float = 0.75
-    """The same fraction for one IP address, or one IPv6 /64 network. This machine's own address is exempt. List reverse
-    proxies in ``trusted_proxies``; otherwise all their clients count as one address."""
+    """The same for one IP address, or one IPv6 /64 network. This machine's own address is exempt. A proxy outside of
+    ``trusted_proxies`` counts as one address."""
     idle_connections: int = 1024
-    """Connections that wait for their client: for a request, in a handshake, or for a reader. When one more arrives,
-    the one that has waited longest is closed. Sessions and running answers do not count."""
+    """Connections that wait for their client, except sessions and running answers. Beyond it, the one that has waited
+    longest is closed."""
     idle_per_address: int = 128
     """The same for one IP address, or one IPv6 /64 network. This machine and ``trusted_proxies`` are exempt."""
     unsent_s: float = 10.0
     """Seconds of audio that may wait for a slow socket. Normal pacing needs 1.5 s."""
     messages_s: float = 400.0
-    """Messages per second from one client, with a burst of ten seconds' worth. A page that sends every 128 microphone
-    samples needs 188. Faster clients are slowed, and closed (1008) after a minute."""
+    """Messages per second from one client, with bursts of ten seconds. A page that sends every 128 microphone samples
+    needs 188. Faster clients are slowed, and closed (1008) after a minute."""
     received_mb_s: float = 4.0
-    """Megabytes per second from one client, and as many to it, with bursts of ten seconds' worth. Faster clients are
-    slowed, and so are clients that make the server send more."""
+    """Megabytes per second from one client, and to it, with bursts of ten seconds. Faster clients are slowed."""
     key_received_mb_s: float = 32.0
     """The same for all clients of one key. Sixty speaking users of a backend send 4 MB per second."""
     address_received_mb_s: float = 16.0
@@ -119,8 +117,8 @@ class TurnSettings:
     end."""
     end_of_turn: str = "auto"
     """Model with which ``semantic_vad`` ends turns: ``smart_turn`` (sound, words and intonation), ``words`` (words and
-    intonation), or the path of an ONNX file that replaces Smart Turn. ``auto``: ``smart_turn``, except where the ASR
-    itself knows complete requests, as nano's does."""
+    intonation), or an ONNX file that replaces Smart Turn. ``auto``: ``words`` if the ASR knows complete requests, as
+    nano's does, otherwise ``smart_turn``."""
     guess_ms: int = 120
     """Milliseconds of silence after which an answer is prepared. It is played once the turn is over, or dropped if the
     user goes on. ``0`` disables it."""
@@ -207,6 +205,16 @@ class MemorySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Otel:
+    """Traces for OpenTelemetry (docs/deployment.md). Without ``endpoint`` there are none."""
+
+    endpoint: str | None = None
+    """Address of a collector for OTLP over HTTP, like ``http://127.0.0.1:4318/v1/traces``."""
+    contents: bool = False
+    """Whether spans contain the words of conversations, and the arguments and results of tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The app's own settings."""
 
@@ -215,8 +223,8 @@ class Settings:
     port: int = 8000
     """Port to listen on. ``0`` selects any free port."""
     name: str | None = None
-    """Name of this server among several behind one proxy (``a-z``, ``0-9`` and ``-``, at most 16), like ``a``. It is
-    part of ids such as ``rtc_a_5b1f…``, so that the proxy can route by id."""
+    """Name of this server among several behind one proxy, like ``a`` (at most 16 of ``a-z``, ``0-9`` and ``-``). Ids
+    such as ``rtc_a_5b1f…`` contain it, so that the proxy can route by id."""
     https: str | None = None
     """``auto`` for a self-signed certificate, or the path of a certificate (PEM). Without it the server uses plain
     HTTP."""
@@ -224,10 +232,8 @@ class Settings:
     """Path of the certificate's private key, if it is in another file."""
     keys_file: str | None = None
     """File of API keys, one per line: ``name: key``, or the key alone (``#`` starts a comment). A key has at least 16
-    characters. Its name appears in logs and metrics and owns what is made with the key. Every route then requires a
-    key, except ``/livez``, ``/health``, the page's files, the API documentation (``/docs``, ``/openapi.json``) and
-    signed Twilio requests. No other user may read the file, except a group if root owns it. Changes apply from the next
-    request on; sessions of a removed key end."""
+    characters. Every route then requires a key, except ``/livez``, ``/health``, the page's files, ``/docs``,
+    ``/openapi.json`` and signed Twilio requests. SECURITY.md has the file's rules."""
     metrics: Literal["key", "open"] = "key"
     """``key``: ``/metrics`` requires a key if any is configured. ``open``: anyone who reaches the server may read
     it."""
@@ -264,8 +270,8 @@ class Settings:
     camera_every_s: float = 0.5
     """Minimum seconds between two frames of a user's camera. A model may want fewer (nano: one per second)."""
     summarize_at: float = 0.75
-    """Fraction of the model's room for a conversation above which a summary replaces older turns in prompts. The
-    language model writes it between turns. ``1``: never; prompts then leave out the oldest turns. nano writes none."""
+    """Fraction of the model's room for a conversation above which a summary replaces older turns in prompts. ``1``:
+    never; prompts then omit the oldest turns. nano writes none."""
     drain_s: float = 10.0
     """Seconds that running answers may continue after SIGTERM."""
     limits: Limits = field(default_factory=Limits)
@@ -278,6 +284,8 @@ class Settings:
     """MCP servers whose tools clients may use: see "MCP servers". By default, none."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Memory across sessions: see "Memory". By default, none."""
+    otel: Otel = field(default_factory=Otel)
+    """Traces: see "Traces". By default, none."""
     recordings: str | None = None
     """Folder for recordings of sessions whose clients ask for one with ``?record=true``. Without it, none is
     recorded."""
@@ -308,6 +316,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     _check_ice(settings)
     _check_telephone(settings)
     _check_mcp(settings)
+    _check_otel(settings.otel)
     for name in ("facts", "key_mb"):
         if not 0 < getattr(settings.memory, name) < math.inf:
             raise ConfigError(f"server.memory.{name}: must be a positive, finite number")
@@ -375,3 +384,18 @@ def _check_mcp(settings: Settings) -> None:
             raise ConfigError(f"server.mcp[{i}].timeout_s: must be a positive, finite number")
     if settings.mcp and find_spec("mcp") is None:
         raise ConfigError(f"server.mcp: needs the package mcp, which is not installed: {install_command('mcp')}")
+
+
+def _check_otel(otel: Otel) -> None:
+    if otel.endpoint is None:
+        if otel.contents:
+            raise ConfigError("server.otel.contents: has no effect without server.otel.endpoint")
+        return
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", otel.endpoint):
+        raise ConfigError(
+            "server.otel.endpoint: must be an http or https URL without user name, like http://127.0.0.1:4318/v1/traces"
+        )
+    if find_spec("opentelemetry.exporter") is None:
+        raise ConfigError(
+            f"server.otel: needs the OpenTelemetry packages, which are not installed: {install_command('otel')}"
+        )

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -201,6 +201,8 @@ class RequestContext:
     id: str = NOBODY
     key: str = NOBODY
     address: str = ""
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its headers ``traceparent`` and ``tracestate``, as the client sent them."""
 
     @property
     def owner(self) -> str:

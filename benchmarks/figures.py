@@ -17,17 +17,20 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER / "figures.json"
 PAGE = FOLDER / "FIGURES.md"
+TWO_CORES = "2 CPU cores, "
+IDLE = "idle"
 HEAD = """\
 # Figures
 
 <!-- Generated from figures.json by `python -m benchmarks.figures`: edit the data, not this page. -->
 
-Each row has the measured value, its bar, and the command that prints it. Values in **bold** miss their bar. "–" means
-that there is no bar. The date is the day on which the value was recorded.
+Values in **bold** miss a bar; "–" means no bar. Figures are of nano, the built-in model, unless a row names another
+one, on two CPU cores that were idle unless the run says "busy". A row without a run belongs to the run above. Load does
+not change the waits of `--corpus`, which are computed from recordings. Measure your own machine with
+[`make bench`](../app/bench/README.md).
 
-Figures are of nano, the built-in model, unless a row names another. An underrun is a moment in which a player without
-a prebuffer runs dry while sound is still to come. Measure your own machine with `make bench`;
-[Benchmark](../app/bench/README.md) explains what it prints.
+In an underrun, a player without a prebuffer runs dry before the end of the sound. Ranges after a percentage are 95 %
+confidence intervals.
 """
 
 
@@ -40,16 +43,24 @@ class Figure:
     bar: str
     """The bound that the value must keep; empty if there is none."""
     machine: str
+    """Machine and its load; the page omits ``TWO_CORES`` and ``IDLE``."""
     date: str
     """The day on which the value was recorded, as YYYY-MM-DD."""
     command: str
     missed: bool = False
     """Whether the value misses its bar."""
 
-    def row(self) -> str:
-        """Return the row of the table."""
+    def row(self, above: Figure | None = None) -> str:
+        """Return the row of the table. It names no run if it is that of the row above."""
         value = f"**{self.value}**" if self.missed else self.value
-        return f"| {self.name} | {value} | {self.bar or '–'} | {self.machine} | {self.date} | `{self.command}` |"
+        run = "" if above and above.run == self.run else self.run
+        return f"| {self.name} | {value} | {self.bar or '–'} | {run} |"
+
+    @property
+    def run(self) -> str:
+        """The command and the date, and the machine where it is not the usual one."""
+        machine = self.machine.removeprefix(TWO_CORES)
+        return f"`{self.command}`, {self.date}" + ("" if machine == IDLE else f", {machine}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +81,10 @@ def page(groups: Sequence[Group]) -> str:
     """Return the Markdown page."""
     parts = [HEAD]
     for group in groups:
-        head = "| Figure | Value | Bar | Machine | Date | Command |\n|---|---|---|---|---|---|\n"
-        rows = "".join(f"{figure.row()}\n" for figure in group.figures)
+        head = "| Figure | Value | Bar | Run |\n|---|---|---|---|\n"
+        rows = "".join(
+            f"{figure.row(above)}\n" for above, figure in zip([None, *group.figures], group.figures, strict=False)
+        )
         parts.append(f"## {group.title}\n\n{head}{rows}")
     return "\n".join(parts)
 

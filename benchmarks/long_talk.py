@@ -11,6 +11,7 @@ in the path          summaries that replaced older turns while a turn waited for
 facts in the prompt  of twenty, 10 turns before the end: in the summary, or in a message that the prompt contains
 facts used           answers of the last twenty turns that name the fact
 first sound          median of eleven spoken turns: 3 to 13, and the last ones
+first word           median of the turns right after a new summary, whose prompts begin differently, and of the others
 took                 minutes for the whole talk
 """
 
@@ -81,6 +82,10 @@ class Talk:
     kept_from: int = 0
     """The first turn that prompts still contain."""
     sources: Counter[str] = field(default_factory=Counter[str])
+    summarized: set[int] = field(default_factory=set[int])
+    """The turns whose prompt is the first with a new summary, from 0."""
+    word_ms: dict[int, float] = field(default_factory=dict[int, float])
+    """From the start of a response to its first word, by turn from 0."""
     in_path: int = 0
     took_s: float = 0.0
 
@@ -131,11 +136,15 @@ async def _follow(client: Client, found: Talk) -> None:
     """Note each summary, and the turns that it replaces."""
     turn_of: dict[str, int] = {}
     waiting = False
+    created_s = 0.0
     async for event in client.events():
         match event:
             case ResponseCreated():
                 waiting = True
+                created_s = time.monotonic()
             case TextDelta():
+                if waiting:
+                    found.word_ms[len(found.said) - 1] = 1000 * (time.monotonic() - created_s)
                 waiting = False
             case Other("conversation.item.added", {"item": {"id": id, "role": "user"}}):
                 turn_of[id] = len(found.said) - 1
@@ -144,6 +153,7 @@ async def _follow(client: Client, found: Talk) -> None:
                 found.kept_from = turn_of[tree["first_item_id"]]
                 found.sources[tree["source"]] += 1
                 found.in_path += waiting
+                found.summarized.add(len(found.said) - waiting)
             case _:
                 pass
 
@@ -165,12 +175,18 @@ def report(found: Talk, known: int, dropped: int) -> None:
     print_(f"facts in the prompt  {known} of {len(FACTS)}")
     print_(f"facts used           {used} of {len(FACTS)}")
     print_(f"first sound          {early:.0f} ms early, {late:.0f} ms late: {late / early:.2f}")
+    after = [ms for turn, ms in found.word_ms.items() if turn in found.summarized]
+    others = [ms for turn, ms in found.word_ms.items() if turn not in found.summarized]
+    print_(f"first word           {_median(after):.0f} ms after {len(after)} summaries, else {_median(others):.0f} ms")
     print_(f"took                 {found.took_s / 60:.1f} minutes")
 
 
 def _first_sound_ms(answers: list[Response]) -> float:
-    heard = [1000 * answer.ttfa_s for answer in answers if answer.ttfa_s is not None]
-    return median(heard) if heard else math.nan
+    return _median([1000 * answer.ttfa_s for answer in answers if answer.ttfa_s is not None])
+
+
+def _median(values: list[float]) -> float:
+    return median(values) if values else math.nan
 
 
 def _dropped(url: str) -> int:

@@ -1,4 +1,4 @@
-"""Measure the waits if many users pause at the same moment: one thread of the server judges every pause.
+"""Measure the waits if many users pause at the same moment: two threads of the server judge all pauses.
 
     python -m benchmarks.pauses_at_once [--sessions 16] [--recordings 8]
 

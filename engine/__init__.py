@@ -23,7 +23,7 @@ from engine.chunk import (
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.replica_info import ReplicaInfo
-from engine.control.timeline import Ledger
+from engine.control.timeline import Ledger, StageTime
 from engine.core import (
     ANSWER,
     IN_WRITING,
@@ -104,6 +104,7 @@ __all__ = [
     "Speech",
     "StageFailed",
     "StageSpec",
+    "StageTime",
     "StageUnavailable",
     "Stalled",
     "Text",

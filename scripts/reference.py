@@ -3,8 +3,8 @@
     python scripts/reference.py [--check]
 
 ``<!-- generated: app.settings.Limits -->`` in a page starts the table of a dataclass, ``generated: models`` that of the
-model catalogue, and ``<!-- end -->`` ends it. Descriptions are the strings below the fields. ``--check`` writes nothing
-and fails if a page is out of date.
+model catalogue, and ``<!-- end -->`` ends it. ``generated: CLASS without BASE`` omits the rows that the table of BASE
+has. Descriptions are the strings below the fields. ``--check`` writes nothing and fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +26,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- generated: (\S+)(?: without ([\S ]+?))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 MOST_LANGUAGES = 6
 """Maximum number of a model's languages to list by name."""
-WORDS: Mapping[object, str] = {str: "text", int: "integer", float: "number", bool: "true, false", Mapping: "mapping"}
+WORDS: Mapping[object, str] = {str: "text", int: "integer", float: "number", bool: "boolean", Mapping: "mapping"}
 
 
 def pages() -> list[Path]:
@@ -41,14 +41,16 @@ def pages() -> list[Path]:
 
 def written(text: str) -> str:
     """Return a page's text with current tables."""
-    return BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2])}\n{block[4]}", text)
+    return BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2], (block[3] or '').split())}\n{block[5]}", text)
 
 
-def table(name: str) -> str:
-    """Return the table of a dataclass, or of the model catalogue."""
+def table(name: str, bases: Sequence[str] = ()) -> str:
+    """Return the table of a dataclass without the rows of its ``bases``, or that of the model catalogue."""
     if name == "models":
-        return _lines("Name", "Part", "Stage", "Licence", "Size", "Languages", "Repository", rows=_models())
-    return _lines("Key", "Type", "Default", "Meaning", rows=keys(kind_of(name)))
+        return _lines("Name", "Stage", "Licence", "Size", "Languages", "Repository", rows=_models())
+    shown = {row for base in bases for row in keys(kind_of(base))}
+    rows = (row for row in keys(kind_of(name)) if row not in shown)
+    return _lines("Key", "Type", "Default", "Meaning", rows=rows)
 
 
 def kind_of(name: str) -> type[Any]:
@@ -87,7 +89,7 @@ def _type(hint: Any) -> str:
     arguments = [one for one in get_args(hint) if one not in (NoneType, ...)]
     match get_origin(hint):
         case None:
-            return "keys of its own" if is_dataclass(hint) else WORDS[hint]
+            return "section" if is_dataclass(hint) else WORDS[hint]
         case origin if origin is Literal:
             return ", ".join(f"`{one}`" for one in arguments)
         case origin if origin is tuple:
@@ -112,13 +114,19 @@ def _default(one: Field[Any]) -> str:
 
 
 def _models() -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the catalogue. Models that differ only in their languages share one."""
     from engine.deployment.model_catalog import catalogue
 
+    alike: dict[tuple[str, ...], tuple[list[str], dict[str, None]]] = {}
     for one in catalogue().values():
-        licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
-        languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
-        name = f"`{one.name}`" + (f" (superseded by `{one.superseded_by}`)" if one.superseded_by else "")
-        yield name, one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
+        if not one.superseded_by:
+            licence = ", ".join((one.licence, *one.restrictions))
+            names, languages = alike.setdefault((one.use, licence, _size(one.size_mb), one.origin), ([], {}))
+            names.append(f"`{one.name}`")
+            languages |= dict.fromkeys(one.languages)
+    for (use, licence, size, origin), (names, languages) in alike.items():
+        spoken = ", ".join(languages) if len(languages) <= MOST_LANGUAGES else f"{len(languages)} languages"
+        yield ", ".join(names), f"`{use}`", licence, size, spoken, origin
 
 
 def _size(size_mb: int) -> str:

@@ -31,6 +31,7 @@ from app.realtime.protocol import Received
 from app.realtime.protocol.from_wire import decode
 from app.refusal import Refusal
 from app.settings import settings_of
+from app.simulation.scenario import parse_scenario
 from engine import parse_config
 from tests.app.rig import running, script_spec
 from tests.test_readme import PAGES, ROOT
@@ -41,7 +42,7 @@ HELD = {
     "html": {"web"},
     "javascript": {"client"},
     "nginx": {"proxy"},
-    "yaml": {""},
+    "yaml": {"", "scenario"},
     "json": {""},
 }
 """The tests of a language's blocks, by what stands above them."""
@@ -73,8 +74,10 @@ def blocks() -> Iterator[Block]:
 ALL = list(blocks())
 
 
-def of(language: str) -> list[Any]:
-    return [pytest.param(one.code, id=f"{one.page}-{n}") for n, one in enumerate(ALL) if one.language == language]
+def of(language: str, *kinds: str) -> list[Any]:
+    """The blocks of a language, or only those with one of these words above them."""
+    found = [(n, one) for n, one in enumerate(ALL) if one.language == language and one.kind in (kinds or (one.kind,))]
+    return [pytest.param(one.code, id=f"{one.page}-{n}") for n, one in found]
 
 
 def test_every_block_is_held_by_a_test_but_for_a_tenth_that_say_why_not() -> None:
@@ -86,7 +89,7 @@ def test_every_block_is_held_by_a_test_but_for_a_tenth_that_say_why_not() -> Non
     assert {one.page for one in ALL if one.kind in ("run", "install", "serve", "key")} <= set(PAGES)
 
 
-@pytest.mark.parametrize("code", of("yaml"))
+@pytest.mark.parametrize("code", of("yaml", ""))
 def test_a_configuration_is_taken(code: str) -> None:
     """A part of one is put into a whole."""
     tree = yaml.safe_load(code)
@@ -96,6 +99,11 @@ def test_a_configuration_is_taken(code: str) -> None:
         tree = {"model": "nano", **tree}
     spec = parse_config(yaml.safe_dump(tree))
     settings_of(spec.server)
+
+
+@pytest.mark.parametrize("code", of("yaml", "scenario"))
+def test_a_scenario_is_taken(code: str) -> None:
+    assert parse_scenario(code, ROOT).expect
 
 
 @pytest.mark.parametrize("code", of("json"))

@@ -26,7 +26,7 @@ FIRST_RESULTS = {
     "barge-in": "docs/conversation.html",
     "embed": "web/LIBRARY.html",
     "microphone blocked": "docs/troubleshooting.html",
-    "memory": "docs/conversation.html",
+    "memory": "docs/memory.html",
     "language": "docs/languages.html",
 }
 """The page that a user looks for with each query."""
@@ -137,6 +137,12 @@ def test_tables_lists_and_blocks_are_what_they_look_like(site: Path) -> None:
     assert re.search(r"<li>(?:(?!</li>).)*<ul>", page, re.DOTALL), "a list within a list"
     text = re.sub(r"<[^>]+>", "", re.sub(r"<(pre|code)\b.*?</\1>", "", page, flags=re.DOTALL))
     assert not re.findall(r"^ *(?:\| |- |```)", text, re.MULTILINE)
+
+
+def test_no_list_becomes_a_block_of_code(site: Path) -> None:
+    """A list that is indented too little for its place is one."""
+    broken = re.compile(r"<code>\s*(?:- |\d+\. |\| )")
+    assert not [page.name for page in site.rglob("*.html") if broken.search(page.read_text(encoding="utf-8"))]
 
 
 def test_a_link_to_nothing_and_a_page_outside_the_menu_stop_it(tmp_path: Path) -> None:

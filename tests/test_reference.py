@@ -15,6 +15,7 @@ import pytest
 
 from app.settings import Settings
 from engine.deployment.config import EngineSpec
+from engine.deployment.model_catalog import catalogue
 from scripts import reference
 
 OPTIONS = "engine/worker"
@@ -24,7 +25,11 @@ OPTIONS = "engine/worker"
 def shown() -> set[str]:
     """The dataclasses that some page has a table of."""
     texts = [page.read_text(encoding="utf-8") for page in reference.pages()]
-    return {name for text in texts for _, name, _, _ in reference.BLOCK.findall(text)} - {"models"}
+    blocks = [block for text in texts for block in reference.BLOCK.findall(text)]
+    bases = {base for block in blocks for base in block[2].split()}
+    names = {block[1] for block in blocks}
+    assert bases <= names, "a row that a table omits is in the table of its base"
+    return names - {"models"}
 
 
 def within(kind: Any) -> Iterator[str]:
@@ -60,6 +65,13 @@ def test_the_pages_are_what_the_code_says() -> None:
     assert result.returncode == 0, f"run python scripts/reference.py: {result.stdout}{result.stderr}"
 
 
+def test_the_catalogue_has_every_current_model_once() -> None:
+    names = re.findall(
+        r"`([\w.-]+)`", " ".join(re.findall(r"^\| (`[^|]+) \|", reference.table("models"), re.MULTILINE))
+    )
+    assert sorted(names) == sorted(one.name for one in catalogue().values() if not one.superseded_by)
+
+
 def test_every_part_of_a_configuration_has_its_table() -> None:
     options = set(built())
     assert len(options) >= 8
@@ -88,6 +100,34 @@ class Example:
     width: int | None = 3
     """The width, or ``None``."""
     depth: int = 4
+
+
+@dataclass
+class Longer(Example):
+    """The example with another default and one more key."""
+
+    width: int | None = 4
+    """The width, or ``None``."""
+    height: int = 5
+    """The height."""
+    depth: int = 4
+    """The depth."""
+
+
+@dataclass
+class Base:
+    """Of which one row is that of ``Longer``."""
+
+    width: int = 3
+    """The width."""
+    depth: int = 4
+    """The depth."""
+
+
+def test_a_table_omits_the_rows_of_a_base_that_are_the_same() -> None:
+    text = f"<!-- generated: {__name__}.Longer without {__name__}.Base -->\nold\n<!-- end -->"
+    rows = re.findall(r"^\| `(\w+)` \|", reference.written(text), re.MULTILINE)
+    assert rows == ["width", "height"]
 
 
 def test_a_key_without_a_sentence_is_refused(tmp_path: Path) -> None:

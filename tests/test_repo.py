@@ -33,6 +33,10 @@ PINS: dict[str, str] = {
     if one.marker is None or one.marker.evaluate()
 }
 """The versions on this machine."""
+MOST_WORDS = 45_000
+"""Maximum words of all pages."""
+MOST_LINES = 60
+"""Maximum lines of the changelog."""
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -85,6 +89,14 @@ def test_the_help_has_three_groups_and_every_target_and_names_the_downloads() ->
     sizes = dict(re.findall(r"(\w+) (\d+)", (ROOT / "constraints.txt").read_text().splitlines()[1]))
     for target in ("demo", "docs"):
         assert re.search(rf"^  {target} .+ {sizes[target]} MB once", make("help"), re.MULTILINE), target
+
+
+def test_the_documentation_stays_short() -> None:
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in tracked("*.md")}
+    assert len(words) > 25
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda one: -one[1])[:5]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert changelog.count("\n") <= MOST_LINES, "the changelog is one page for each release"
 
 
 def make(*arguments: str) -> str:

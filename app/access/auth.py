@@ -10,6 +10,7 @@ import json
 import math
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from app.limits.log_rate_limiter import NOBODY
 from app.limits.principal import Principal, Secret
 from app.limits.quotas import QuotaExceeded, Quotas
 from app.settings import Settings
-from app.telemetry import ASKED, RequestContext, audit
+from app.telemetry import ASKED, audit
 
 METRICS, DOCS = "/metrics", "/docs"
 
@@ -112,7 +113,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
-        ASKED.set(RequestContext(ASKED.get().id, owner_of(scope) or NOBODY, address_of(scope)))
+        ASKED.set(replace(ASKED.get(), key=owner_of(scope) or NOBODY, address=address_of(scope)))
         if (pace := scope.get("extensions", {}).get(PACE)) is not None:
             self._budgets.charge(pace["pace"], caller_of(scope))
             if (loop_time := caller_of(scope).loop_time) is not None:

@@ -5,7 +5,7 @@ Source: RFC 6797 (HSTS), CSP Level 3, Permissions Policy, and the HTML standard 
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.tls import AUTO
@@ -14,6 +14,8 @@ from app.settings import Settings
 from app.telemetry import ASKED, RequestContext
 
 REQUEST_ID = "x-request-id"
+TRACE = ("traceparent", "tracestate")
+"""The headers of W3C Trace Context."""
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'; frame-ancestors 'none'"
 """Allows only this server as a source. ``frame-ancestors`` works only in a header: no other site may embed the page and
@@ -50,7 +52,9 @@ class SecurityHeadersMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        asked = RequestContext(new_id("req"))
+        headers = Headers(raw=[*scope.get("headers", ())])
+        trace = {name: headers[name] for name in TRACE if name in headers}
+        asked = RequestContext(new_id("req"), trace=trace)
         ASKED.set(asked)
         secure = scope.get("scheme") in ("https", "wss") and not self._own_certificate
         heads = {**SAFE, **(HSTS if secure else {}), REQUEST_ID: asked.id}

@@ -73,15 +73,18 @@ class FactStore:
             with file.transaction(self._path) as db:
                 return file.select(db, owner, user)
 
-        return await self._in_thread(owner, read)
+        return await self._in_thread(owner, read, lambda _: None)
 
     async def put(self, owner: str, user: str, name: str, value: str) -> Fact:
         """Store a fact, or replace the fact of this name. Raises Refusal, MemoryUnavailable."""
         fact = Fact(user, _line(name, "name", MOST_NAME), _line(value, "value", MOST_VALUE), int(self._now()))
-        if await self._in_thread(owner, lambda: self._put(owner, fact)):
-            for watcher in list(self.watchers):
+
+        def notify(replaced: bool) -> None:
+            for watcher in list(self.watchers) if replaced else ():
                 watcher.replaced(owner, fact)
-        audit("memory.stored")
+            audit("memory.stored")
+
+        await self._in_thread(owner, lambda: self._put(owner, fact), notify)
         return fact
 
     async def delete(self, owner: str, user: str | None = None, name: str | None = None) -> int:
@@ -90,11 +93,13 @@ class FactStore:
         Nothing of them is left in the file afterwards. Raises MemoryUnavailable.
         """
         name = None if name is None else " ".join(name.split())
-        count = await self._in_thread(owner, lambda: self._delete(owner, user, name))
-        for watcher in list(self.watchers):
-            watcher.deleted(owner, user, name)
-        audit("memory.deleted", count=count)
-        return count
+
+        def notify(count: int) -> None:
+            for watcher in list(self.watchers):
+                watcher.deleted(owner, user, name)
+            audit("memory.deleted", count=count)
+
+        return await self._in_thread(owner, lambda: self._delete(owner, user, name), notify)
 
     def close(self) -> None:
         """Finish the operation under way, and drop the waiting ones. May be called twice."""
@@ -127,18 +132,27 @@ class FactStore:
             file.clean(self._path)
             self._is_clean = True
 
-    async def _in_thread(self, owner: str, work: Callable[[], T]) -> T:
-        """Run ``work`` for a key in the store's thread. Raises MemoryUnavailable."""
+    async def _in_thread(self, owner: str, work: Callable[[], T], notify: Callable[[T], None]) -> T:
+        """Run ``work`` for a key in the store's thread, then ``notify``. Raises MemoryUnavailable.
+
+        Both run even if the caller is cancelled meanwhile.
+        """
         if self._waiting[owner] >= MOST_WAITING:
             raise MemoryUnavailable("too many requests wait for its file")
         self._waiting[owner] += 1
+
+        def finish(done: asyncio.Future[T]) -> None:
+            self._waiting[owner] -= 1
+            if not done.cancelled() and done.exception() is None:
+                notify(done.result())
+
+        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        running.add_done_callback(finish)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.shield(running)
         except (sqlite3.Error, OSError, ForeignFileError) as error:
             log("memory.failed", error=str(error))
             raise MemoryUnavailable(_reason(error)) from None
-        finally:
-            self._waiting[owner] -= 1
 
 
 def _line(text: str, what: str, most: int) -> str:

@@ -12,6 +12,7 @@ from app.http.stopping import Stops
 from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import audit
+from app.tracing import answer_trace
 from engine import (
     SPEAKER_RATE_HZ,
     Audio,
@@ -46,11 +47,13 @@ def admitted(service: Service, id: str) -> Generator[Figures]:
     The answer counts once in the metrics, even if it takes several requests.
     """
     figures, outcome = Figures(), "failed"
-    with service.admission.admit_answer():
+    engine = service.engine_host.engine
+    model, left = "" if engine is None else engine.model.name, (asyncio.CancelledError, ClientGone)
+    with service.admission.admit_answer(), answer_trace(service.tracing, id, model, figures, left):
         try:
             yield figures
             outcome = "completed"
-        except (asyncio.CancelledError, ClientGone):
+        except left:
             outcome = "cancelled"
             raise
         finally:
@@ -71,18 +74,25 @@ async def run(
     async with service.admission.place(request, patient) as context:
         try:
             async with context.engine.open(request) as chunks:
-                async for whole in chunks:
-                    for chunk in stops.feed(whole):
-                        await _give(chunk, chunks, figures, take)
-                    if stops.over(request.speaks):
-                        break
-                for chunk in stops.end():
-                    await _give(chunk, chunks, figures, take)
+                try:
+                    await _read(chunks, stops, figures, take, request.speaks)
+                finally:
+                    figures.stages = chunks.stage_times()
             figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / context.engine.model.frame_s)
             if stops.ended:
                 figures.stopped(request, context.engine.model.cost)
         finally:
             total.add(figures)
+
+
+async def _read(chunks: Chunks, stops: Stops, figures: Figures, take: Take, speaks: bool) -> None:
+    async for whole in chunks:
+        for chunk in stops.feed(whole):
+            await _give(chunk, chunks, figures, take)
+        if stops.over(speaks):
+            break
+    for chunk in stops.end():
+        await _give(chunk, chunks, figures, take)
 
 
 async def _give(chunk: Output, chunks: Chunks, figures: Figures, take: Take) -> None:

@@ -5,7 +5,7 @@ One response takes several engine requests, each with the results so far, all in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from app.http_errors import HttpRefusal
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, functions_of
 from app.responses.figures import Figures
 from app.service import Service
+from app.tracing import traced_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class HostedToolAccess:
         for approval in self.approvals:
             tool = _approved(growing.hosted.values(), approval)
             await teller.emit(growing.approved(tool, approval.arguments, approval.request_id))
-        left = await _run(teller, self.most_calls)
+        left = await _run(teller, growing.hosted, self.most_calls)
         request = replace(asked.request, tools=(*own, *(tool.tool for tool in growing.hosted.values())))
         for n in range(self.most_calls + 1):
             messages = with_transcript(tuple(asked.request.messages), growing.transcript)
@@ -64,7 +65,7 @@ class HostedToolAccess:
             await run(service, round, teller.take, figures, patient=called)
             if not growing.due:
                 break
-            left = await _run(teller, left)
+            left = await _run(teller, growing.hosted, left)
             if growing.waits:
                 break
             request = replace(request, tool_choice="auto" if request.tool_choice != "none" else "none")
@@ -85,12 +86,15 @@ class HostedToolAccess:
         return found
 
 
-async def _run(teller: ResponseTeller, left: int) -> int:
+async def _run(teller: ResponseTeller, tools: Mapping[str, HostedTool], left: int) -> int:
     """Run the pending calls in order. Returns how many further calls are allowed."""
     for call in teller.growing.due:
         if left:
             left -= 1
-            result = await call.tool.call(call.arguments)
+            with traced_tool(call.name, call.id, call.server_label) as fail:
+                result = await tools[call.function].call(call.arguments)
+                if result.error is not None:
+                    fail(result.error.kind)
         else:
             result = CallResult(error=ToolServerError("The limit of tool calls for this response is reached."))
         await teller.emit(teller.growing.ran(call, result))

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from app.ids import new_id
+from app.realtime.ports import IdlePolicy
 from app.realtime.protocol import Format, MessageText, RawMessage
 from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat
 from app.refusal import Refusal
@@ -74,12 +75,19 @@ class _Delegation(Struct, frozen=True, omit_defaults=True):
     acknowledgement_delay_ms: Annotated[int, Meta(ge=0)] | None = None
 
 
+class _WakePolicy(Struct, frozen=True):
+    type: Literal["speech"]
+    vad_threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
+
+
 class _Session(Struct, frozen=True):
     model: str
     audio: _Audio | None = None
     delegation: _Delegation | None = None
     input: Annotated[list[_Message], Meta(max_length=MOST_ITEMS)] | None = None
     instructions: str | None = None
+    idle_timeout_s: Annotated[int, Meta(ge=1)] | None = None
+    wake_policy: _WakePolicy | None = None
 
 
 class _Update(Struct, frozen=True):
@@ -100,6 +108,8 @@ class LiveConfig:
     """Messages from before the session."""
     own_tools: tuple[dict[str, Any], ...] = ()
     """Functions that the server runs itself, in addition to the client's."""
+    idle: IdlePolicy | None = None
+    """When the session pauses; None: never."""
 
     @property
     def target(self) -> Literal["client", "responses"]:
@@ -144,7 +154,7 @@ class LiveConfig:
             "model": self.model,
             "status": "active",
             "audio": {**format, **output},
-            "delegation": msgspec.to_builtins(self.delegation),
+            "delegation": _shown_delegation(self.delegation),
             "instructions": self.instructions,
             "input": history,
             "store": False,
@@ -156,7 +166,7 @@ class LiveConfig:
         texts = (self.instructions, backend.instructions)
         return {
             "instructions": "\n\n".join(text for text in texts if text),
-            "tools": [*self.own_tools, *([_DELEGATE] if self.target == "client" else backend.tools or [])],
+            "tools": [*self.own_tools, *([_DELEGATE] if self.target == "client" else map(_tool, backend.tools or []))],
             "tool_choice": backend.tool_choice or "auto",
             "max_output_tokens": min(backend.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS),
         }
@@ -177,6 +187,9 @@ def started(session: dict[str, Any], media: bool = False, own_tools: tuple[dict[
     if media and audio.format is not None:
         path = "session.audio.format"
         raise Refusal("invalid_value", f"{path} is for WebSockets: leave it out, the SDP offer has the format.", path)
+    if not media and asked.idle_timeout_s is not None:
+        path = "session.idle_timeout_s"
+        raise Refusal("invalid_value", f"{path} is for WebRTC: leave it out, a WebSocket's session never pauses.", path)
     delegation = asked.delegation or _Delegation("client")
     if delegation.type == "responses" and (delegation.responses is None or not delegation.responses.model):
         path = "session.delegation.responses.model"
@@ -189,12 +202,33 @@ def started(session: dict[str, Any], media: bool = False, own_tools: tuple[dict[
         delegation=delegation,
         history=tuple(_message(one) for one in asked.input or []),
         own_tools=own_tools,
+        idle=_idle(asked),
     )
+
+
+def _idle(asked: _Session) -> IdlePolicy | None:
+    if asked.idle_timeout_s is None:
+        return None
+    return IdlePolicy(asked.idle_timeout_s, (asked.wake_policy or _WakePolicy("speech")).vad_threshold)
 
 
 def _message(message: _Message) -> RawMessage:
     role = "system" if message.role == "developer" else message.role
     return RawMessage(new_id("item"), role, (MessageText(message.content[0].text),))
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool for the session. The model speaks about the result of an MCP tool without a request."""
+    return {"parley": {"answer": True}, **tool} if tool.get("type") == "mcp" else tool
+
+
+def _shown_delegation(delegation: _Delegation) -> dict[str, Any]:
+    """Return the delegation without the keys of MCP servers."""
+    shown = msgspec.to_builtins(delegation)
+    for tool in shown.get("responses", {}).get("tools", ()):
+        for secret in ("authorization", "headers"):
+            tool.pop(secret, None)
+    return shown
 
 
 def _shown_part(message: RawMessage) -> dict[str, Any]:
@@ -229,9 +263,9 @@ def _check_delegation(delegation: dict[str, Any]) -> None:
     tools = backend.get("tools")
     for i, tool in enumerate(cast("list[Any]", tools) if isinstance(tools, list) else []):
         kind = cast("dict[str, Any]", tool).get("type") if isinstance(tool, dict) else None
-        if kind != "function":
+        if kind not in ("function", "mcp"):
             path = f"session.delegation.responses.tools[{i}].type"
-            _refuse(path, f"Hosted tools (here {kind!r:.60}) are", "; use functions, which the client runs")
+            _refuse(path, f"Hosted tools (here {kind!r:.60}) are", "; use functions, which the client runs, or mcp")
     choice = backend.get("tool_choice")
     if isinstance(choice, dict) and cast("dict[str, Any]", choice).get("type") != "function":
         _refuse("session.delegation.responses.tool_choice", "Choices of hosted tools are")

@@ -16,6 +16,7 @@ from app.live import from_wire
 from app.live.config import DELEGATE, LiveConfig
 from app.live.delegation import DelegatedResponse
 from app.live.from_wire import Commentary, Instructions, Misread, Plain, Start, Thinking, Update
+from app.live.hosted_work import HostedWork
 from app.live.sound import CallSound
 from app.live.timeline import LiveTranscript, OutputTimeline, TimedText, after
 from app.live.to_wire import Wire, answers, delegation, error, text_of, transcript
@@ -30,6 +31,7 @@ from app.realtime.protocol.server_events import (
     CallEvent,
     DtmfReceivedEvent,
     ErrorEvent,
+    HostedToolEvent,
     MessageDoneEvent,
     ObeyedEvent,
     OutputItemRef,
@@ -40,6 +42,8 @@ from app.realtime.protocol.server_events import (
     SessionCreatedEvent,
     SessionEndedEvent,
     SessionEvent,
+    SessionPausedEvent,
+    SessionResumedEvent,
     SessionUpdatedEvent,
     SessionView,
     SoundPlayedEvent,
@@ -81,6 +85,8 @@ class LiveDialect:
         self, config: LiveConfig, timeline: OutputTimeline, start_id: str | None = None, id: str | None = None
     ) -> None:
         self._id = id
+        self._paused_s = 0.0  # seconds of the pauses that have ended
+        self._paused_from_s: float | None = None
         self.config = config
         self.muted = False
         """Whether the client's last mute event muted its microphone."""
@@ -97,6 +103,7 @@ class LiveDialect:
         self._has_heard = self._has_spoken = False
         self._responses: dict[str, DelegatedResponse] = {}  # active delegated responses, by id
         self._created: dict[str, ResponseView] = {}  # active responses that are not delegated, or not yet
+        self._hosted = HostedWork()
         self._chain: str | None = None  # the delegation that a continuation belongs to
         self._calls: dict[str, str] = {}  # call ids of delegations to the client, by the delegation's id
 
@@ -169,6 +176,8 @@ class LiveDialect:
             return self._response_events(event)
         if isinstance(event, CallEvent):
             return self._call_events(event)
+        if isinstance(event, HostedToolEvent):
+            return self._hosted.events(event, self._work_of) if self.config.target == "responses" else []
         match event:
             case SpeechStartedEvent(item_id, at_ms):
                 _remember(self._turns, item_id, [at_ms, at_ms])
@@ -176,6 +185,13 @@ class LiveDialect:
                 self._turns[item_id][1] = at_ms
             case TranscriptionCompletedEvent():
                 return self._heard(event)
+            case SessionPausedEvent():
+                self._paused_from_s = self.timeline.now_s
+                return [{"type": "session.paused"}]
+            case SessionResumedEvent():
+                self._paused_s = self._paused
+                self._paused_from_s = None
+                return [{"type": "session.resumed"}]
             case DtmfReceivedEvent(key):
                 return [{"type": "transport.dtmf.received", "event": key}]
             case _:  # Live has no events for turns, items and playout
@@ -261,12 +277,15 @@ class LiveDialect:
         With the backend ``responses``, it is reported as delegated work. It continues the previous delegation if that
         one ended with a function call.
         """
-        if not view.asked or self.config.target != "responses":
+        if not (view.asked or self._hosted.continues) or self.config.target != "responses":
             _remember(self._created, view.id, view)
             return []
-        delegated = DelegatedResponse(view, self.config.model, self._chain)
+        return self._begin_delegated(view, self._chain)
+
+    def _begin_delegated(self, view: ResponseView, id: str | None) -> list[Wire]:
+        delegated = DelegatedResponse(view, self.config.model, id)
         _remember(self._responses, view.id, delegated)
-        return delegated.begin()
+        return [*delegated.begin(), *self._hosted.unseen(delegated)]
 
     def _ended(self, view: ResponseView) -> list[Wire]:
         self._created.pop(view.id, None)
@@ -280,12 +299,7 @@ class LiveDialect:
     def _call_events(self, event: CallEvent) -> list[Wire]:
         if self.config.target == "client":
             return self._delegated_to_client(event)
-        delegated, told = self._responses.get(event.ref.response_id), list[Wire]()
-        if delegated is None:
-            delegated, told = self._delegated(event.ref)
-        if delegated.delegation_id is None:  # part of a response that the client requested
-            delegated.delegation_id, created = self._delegation("responses", event.ref.response_id)
-            told = [*told, created]
+        delegated, told = self._work_of(event.ref)
         match event:
             case CallCreatedEvent(_, item):
                 return [*told, *delegated.take(ToolCallDelta(item.call_id, item.name, ""))]
@@ -296,12 +310,20 @@ class LiveDialect:
             case CallDoneEvent(_, item):
                 return [*told, *delegated.cut(item.call_id)]
 
-    def _delegated(self, ref: OutputItemRef) -> tuple[DelegatedResponse, list[Wire]]:
-        """Turn an answer into delegated work at its first call."""
-        id, created = self._delegation("responses", ref.response_id)
-        delegated = DelegatedResponse(self._created.pop(ref.response_id), self.config.model, id)
-        _remember(self._responses, ref.response_id, delegated)
-        return delegated, [created, *delegated.begin()]
+    def _work_of(self, ref: OutputItemRef) -> tuple[DelegatedResponse, list[Wire]]:
+        """Return the delegated response of a call, and the events that precede the call.
+
+        An answer turns into delegated work at its first call.
+        """
+        told: list[Wire] = []
+        if ref.response_id not in self._responses:
+            id, created = self._delegation("responses", ref.response_id)
+            told = [created, *self._begin_delegated(self._created.pop(ref.response_id), id)]
+        delegated = self._responses[ref.response_id]
+        if delegated.delegation_id is None:  # part of a response that the client requested
+            delegated.delegation_id, created = self._delegation("responses", ref.response_id)
+            told = [*told, created]
+        return delegated, told
 
     def _delegated_to_client(self, event: CallEvent) -> list[Wire]:
         if not isinstance(event, CallDoneEvent) or event.item.name != DELEGATE or event.item.status != "completed":
@@ -338,7 +360,17 @@ class LiveDialect:
         }
 
     def _usage(self) -> Wire:
-        return {"seconds": round(self.timeline.now_s, 3)}
+        """Return the session's duration; for one that may pause, whole seconds and their parts."""
+        if self.config.idle is None:
+            return {"seconds": round(self.timeline.now_s, 3)}
+        total, paused = int(self.timeline.now_s), int(self._paused)
+        return {"seconds": float(total), "active_seconds": total - paused, "paused_seconds": paused}
+
+    @property
+    def _paused(self) -> float:
+        """The seconds in which the session was paused."""
+        since_s = self._paused_from_s
+        return self._paused_s + (0.0 if since_s is None else self.timeline.now_s - since_s)
 
 
 def _remember(known: dict[str, T], key: str, value: T) -> None:

@@ -1,4 +1,4 @@
-"""The thread in which a server runs end-of-turn models, one judgement at a time."""
+"""The threads in which a server runs end-of-turn models, off the event loop."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ import numpy as np
 from app.realtime.ports import EndOfTurnModel
 from engine.core import Pcm
 
+THREADS = 2
+"""Judgements at once. One alone ends the turns of users who pause together much later."""
+
 log = logging.getLogger("parley")
 
 
 class InferenceThread:
-    """The one thread of a server that runs end-of-turn models.
+    """The threads of a server that run end-of-turn models.
 
     The line is bounded by the number of sessions: each has at most one judgement in it.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "end-of-turn")
+        self._thread = ThreadPoolExecutor(THREADS, "end-of-turn")
         self._warm: set[int] = set()
         self._has_warned = False
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the thread now rather than at the first judgement."""
+        """Start a thread now rather than at the first judgement."""
         self._thread.submit(int)
 
     def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
-        """Judge int16 [samples] once the thread is free. Cancelling the future removes it from the line.
+        """Judge int16 [samples] once a thread is free. Cancelling the future removes it from the line.
 
         After ``close`` the future is cancelled already.
         """
@@ -53,6 +56,6 @@ class InferenceThread:
             log.warning("The end-of-turn model %s; a fixed silence ends such turns. This is logged once.", reason)
 
     def close(self) -> None:
-        """Drop what waits in the line, and wait for the judgement under way. May be called twice."""
+        """Drop what waits in the line, and wait for the judgements under way. May be called twice."""
         self._is_closed = True
         self._thread.shutdown(cancel_futures=True)

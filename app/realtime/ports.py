@@ -82,8 +82,9 @@ class EndpointingContext:
 class EndOfTurnModel(Protocol):
     """Decides when a turn is over.
 
-    ``listen`` is called once per pause in a thread, and its result comes back as ``EndpointingContext.sound``. The
-    other methods return at once and keep no state: they are called with every 32 ms of audio.
+    ``listen`` is called once per pause in a thread, for at most two sessions at once. Its result comes back as
+    ``EndpointingContext.sound``. The other methods return at once and keep no state: they are called with every 32 ms
+    of audio.
     """
 
     @property
@@ -102,6 +103,16 @@ class EndOfTurnModel(Protocol):
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         """Return the silence in ms after which the turn is over, unless the user continues or more words arrive."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """When a session pauses because nothing happens, and which speech ends the pause."""
+
+    timeout_s: float
+    """Seconds without speech of either side."""
+    wake_threshold: float = 0.5
+    """Minimum speech probability, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

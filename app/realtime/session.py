@@ -247,7 +247,7 @@ class Session:
     async def _add_context(self, event: client_events.AddContext) -> None:
         if event.item is not None:
             await self._edit(client_events.CreateItem(event.item))
-        if event.answer:
+        if event.answer and not (event.purpose == "response" and self._responses.hosted.will_answer):
             self._responses.active.answer_soon(event.purpose == "response")
 
     def _on_turn(self, event: TurnEvent) -> None:
@@ -288,6 +288,10 @@ class Session:
                 self._responses.preparation.drop_open()
                 self._responses.active.resume()
                 self._responses.calls.user_speaks(False)
+            case turn_events.SessionIdled():
+                self._emit(server_events.SessionPausedEvent())
+            case turn_events.SessionWoken():
+                self._emit(server_events.SessionResumedEvent())
             case _:
                 assert_never(event)
 

@@ -18,7 +18,7 @@ from app.media.decoding import Decoding
 from app.media.images import Image
 from app.media.videos import Video, video_of_url
 from app.realtime.inference_thread import InferenceThread
-from app.realtime.ports import EchoCanceller, EndOfTurnModel, EnginePort, Vad
+from app.realtime.ports import EchoCanceller, EndOfTurnModel, EnginePort, IdlePolicy, Vad
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import CameraFeed
@@ -58,6 +58,8 @@ class SessionContext:
     """The MCP servers that the operator configured."""
     memory: MemoryAccess | None = None
     """The facts of the session's key; None on a server without memory."""
+    idle: IdlePolicy | None = None
+    """When the session pauses; None: never."""
     measured: Callable[[str, float], float] = lambda name, value: value
     """Passes on a measured duration on which the detection of turns depends. A recording stores it by its name, and a
     replay returns the stored one instead."""

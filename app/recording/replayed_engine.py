@@ -15,7 +15,7 @@ from app.recording.engine_thread import EngineCall, EngineThread
 from app.recording.file import RecordedChunk, RecordedRequest
 from app.recording.taps import kind_of, seeded
 from app.recording.virtual_loop import VirtualLoop
-from engine import Audio, EngineError, ModelInfo, Output, Request
+from engine import Audio, EngineError, ModelInfo, Output, Request, StageTime
 
 NOTHING = RecordedRequest()
 ENDS = ("end", "error")
@@ -98,6 +98,9 @@ class _ReplayedChunks:
         loop = self._loop
         self._call = EngineCall(request, self.listening, lambda item: loop.call_soon_threadsafe(self._arrive, item))
         thread.send(thread.start, self._call)
+
+    def stage_times(self) -> tuple[StageTime, ...]:
+        return ()
 
     async def feed(self) -> None:
         """Pass the user's turn to the engine."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, TypedDict, assert_never
 
 from app.ids import new_id
 from app.mcp import CallResult, HostedTool, ToolServerError
@@ -184,7 +184,7 @@ class GrowingResponse:
         """Finish the last listing with the server's tools, or with an error."""
         listing = self._items[-1]
         assert isinstance(listing, ToolListing)
-        listing.tools = tools
+        listing.tools = tuple(tool.shown for tool in tools)
         listing.error = None if error is None else str(error)
         return self._numbered(self._close(listing))
 
@@ -193,13 +193,18 @@ class GrowingResponse:
         call = HostedCall(
             index=len(self._items),
             call_id=new_id("call"),
-            tool=tool,
+            **_names_of(tool),
             arguments=arguments,
             whole=True,
             approval_request_id=request_id,
         )
         whole = [event("mcp_call_arguments.done", call.place(), arguments=arguments)]
         return self._numbered([*self._open(call), *whole])
+
+    def add(self, call: HostedCall | ApprovalRequest) -> list[Event]:
+        """Add a call of an MCP tool that something else runs."""
+        call.index = len(self._items)
+        return self._numbered(self._open(call))
 
     @property
     def due(self) -> list[HostedCall]:
@@ -243,7 +248,7 @@ class GrowingResponse:
         if tool is None:
             return _Call(index=index, call_id=call_id, name=name)
         kind = ApprovalRequest if tool.needs_approval else HostedCall
-        return kind(index=index, call_id=call_id, tool=tool)
+        return kind(index=index, call_id=call_id, **_names_of(tool))
 
     def _called_whole(self, call: _AnyCall | None) -> list[Event]:
         """Finish the arguments of a call: it is ready to run here, or on the client."""
@@ -287,6 +292,16 @@ class GrowingResponse:
             one["sequence_number"] = self._events
             self._events += 1
         return events
+
+
+class _Names(TypedDict):
+    server_label: str
+    name: str
+    function: str
+
+
+def _names_of(tool: HostedTool) -> _Names:
+    return {"server_label": tool.server.entry.server_label, "name": tool.name, "function": tool.function}
 
 
 def usage(figures: Figures) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from engine import Ledger, Request, TokenCost, Usage
+from engine import Ledger, Request, StageTime, TokenCost, Usage
 
 
 @dataclass(slots=True)
@@ -24,6 +24,8 @@ class Figures:
     samples: int = 0
     """Samples of the audio that was sent; ``characters`` counts the text."""
     ledger: Ledger | None = None
+    stages: tuple[StageTime, ...] = ()
+    """When the stages worked, request by request."""
 
     @property
     def output_tokens(self) -> int:
@@ -41,6 +43,7 @@ class Figures:
         """Add the next request of the same answer."""
         self.finish = other.finish
         self.ledger = self.ledger or other.ledger
+        self.stages += other.stages
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

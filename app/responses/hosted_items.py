@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.ids import new_id
-from app.mcp import CallResult, HostedTool, ToolServerError
+from app.mcp import CallResult, ToolServerError
 from engine import Message, ToolCallPart, ToolResultPart
 
 Event = dict[str, Any]
@@ -46,13 +46,13 @@ class ToolListing(ResponseItem):
 
     id: str = field(default_factory=lambda: new_id("mcpl"))
     server_label: str
-    tools: tuple[HostedTool, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    """In the form of the protocol."""
     error: str | None = None
 
     def item(self) -> dict[str, Any]:
-        tools = [tool.shown for tool in self.tools]
         head = {"id": self.id, "type": "mcp_list_tools", "server_label": self.server_label}
-        return {**head, "tools": tools, "error": self.error}
+        return {**head, "tools": list(self.tools), "error": self.error}
 
     def opened(self) -> list[Event]:
         return [event("mcp_list_tools.in_progress", self.place())]
@@ -67,7 +67,10 @@ class HostedCall(ResponseItem):
 
     id: str = field(default_factory=lambda: new_id("mcp"))
     call_id: str
-    tool: HostedTool
+    server_label: str
+    name: str
+    function: str
+    """The tool's name in the prompt."""
     arguments: str = ""
     whole: bool = False
     approval_request_id: str | None = None
@@ -79,8 +82,8 @@ class HostedCall(ResponseItem):
             "id": self.id,
             "type": "mcp_call",
             "status": self.status,
-            "server_label": self.tool.server.entry.server_label,
-            "name": self.tool.name,
+            "server_label": self.server_label,
+            "name": self.name,
             "arguments": self.arguments,
             "approval_request_id": self.approval_request_id,
             "output": result.output,
@@ -90,7 +93,7 @@ class HostedCall(ResponseItem):
     def messages(self) -> tuple[Message, Message]:
         """Return the call and its result as messages for the LLM."""
         text = self.result.text if self.result is not None else ""
-        call = Message("assistant", (ToolCallPart(self.tool.function, self.arguments, self.call_id),))
+        call = Message("assistant", (ToolCallPart(self.function, self.arguments, self.call_id),))
         return call, Message("tool", (ToolResultPart(self.call_id, text),))
 
     def opened(self) -> list[Event]:
@@ -106,12 +109,14 @@ class ApprovalRequest(ResponseItem):
 
     id: str = field(default_factory=lambda: new_id("mcpr"))
     call_id: str
-    tool: HostedTool
+    server_label: str
+    name: str
+    function: str
     arguments: str = ""
 
     def item(self) -> dict[str, Any]:
         head = {"id": self.id, "type": "mcp_approval_request", "arguments": self.arguments}
-        return {**head, "server_label": self.tool.server.entry.server_label, "name": self.tool.name}
+        return {**head, "server_label": self.server_label, "name": self.name}
 
 
 def _error(error: ToolServerError) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.limits.principal import Principal
-from app.realtime.ports import SOCKET, PlayoutProfile
+from app.realtime.ports import SOCKET, IdlePolicy, PlayoutProfile
 from app.realtime.protocol import NewItem
 from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.service import Service
 from app.telemetry import audit
+from app.tracing import SessionTrace
 from app.transports.channel import Channel
 from app.transports.disconnect import Disconnect, first, watch, while_valid
 from app.transports.resumable_session import ResumableSession, ResumableSessions
@@ -38,6 +39,8 @@ class Opening:
     """The client's dialect, if the transport does not determine it."""
     history: tuple[NewItem, ...] = ()
     """Initial items of the conversation."""
+    idle: IdlePolicy | None = None
+    """When the session pauses; None: never."""
 
 
 class Connection:
@@ -53,11 +56,15 @@ class Connection:
         self._service = service
         self._sessions = sessions
         self._now = context.now
+        context = replace(context, idle=opening.idle)
         self._channel = channel
         profile = replace(opening.profile, new_resume_token=lambda: sessions.issue(resumable))
         if resumable.sound is not None:
             profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)
-        self.session = Session(context, resumable.emit, opening.model, opening.settings, profile)
+        self._asked_model = opening.model
+        self._trace = SessionTrace(service.tracing, context.engine.model.name)
+        emit = self._trace.tapped(resumable.emit)
+        self.session = Session(context, emit, opening.model, opening.settings, profile)
         resumable.away = weak_method(self.session.away)
         resumable.back = weak_method(self.session.back)
         self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -67,6 +74,7 @@ class Connection:
         resumable, session, why, begun_s = self.resumable, self.session, Disconnect(), self._now()
         names = {**names, "session": session.id}
         audit(f"{kind}.opened", **names, client=resumable.maker.address)
+        self._trace.begin(session.id, kind, self._asked_model)
         try:
             async with CycleFreeTaskGroup() as tasks, aclosing(resumable.received()) as received:
                 tasks.create_task(resumable.carry(self._channel), name=f"carry:{session.id}")
@@ -80,6 +88,7 @@ class Connection:
         finally:
             self._sessions.forget(resumable)
             resumable.end(why)
+            self._trace.end(why.code, why.reason)
         lasted_s = self._now() - begun_s
         audit(f"{kind}.closed", **names, code=why.code, reason=why.reason, lasted_s=lasted_s)
         await self._channel.say_goodbye(Disconnect() if self._channel.over.is_set() else why)

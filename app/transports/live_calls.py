@@ -13,4 +13,4 @@ from app.transports.connection import Opening
 def opening_of(caller: Principal, config: LiveConfig, id: str) -> Opening:
     """Return the opening of a session with this id and its client's settings."""
     dialect = LiveDialect(config, OutputTimeline(time.monotonic, filled=False), id=id)
-    return Opening(caller, config.model[:200], config.patch(), CALL, dialect, config.history)
+    return Opening(caller, config.model[:200], config.patch(), CALL, dialect, config.history, config.idle)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
 from engine.chunk import Audio, Chunk, Counts, Output, Text, Usage
 from engine.control.replica import StageReplica
-from engine.control.timeline import Ledger, Timeline
-from engine.core import SPEAKER_RATE_HZ, Request
+from engine.control.timeline import Ledger, StageTime, Timeline
+from engine.core import SPEAKER_RATE_HZ, Request, StageInfo
 from engine.delivered import count
 from engine.ipc.messages import PlayoutState
 from engine.pipeline import Terms
@@ -23,9 +23,9 @@ SLACK_S = 0.1  # longer than any codec frame: audio that ends this close to its 
 class Chunks:
     """The chunks of an answer: an async iterator that ends, or raises one EngineError."""
 
-    def __init__(self, request: Request, terms: Terms = ()) -> None:
+    def __init__(self, request: Request, terms: Terms = (), stages: Sequence[StageInfo] = ()) -> None:
         self.request = request
-        self.timeline = Timeline(time.monotonic(), terms)
+        self.timeline = Timeline(time.monotonic(), terms, stages)
         self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits for audio
         self.given: Counts = {}
         self.hosts: set[StageReplica] = set()
@@ -45,6 +45,10 @@ class Chunks:
     def ledger(self) -> Ledger | None:
         """Return the parts of the time to first audio; None before the first audio."""
         return self.timeline.ledger()
+
+    def stage_times(self) -> tuple[StageTime, ...]:
+        """Return when each stage has worked on the request so far."""
+        return self.timeline.stage_times()
 
     @property
     def marks_ms(self) -> dict[str, float]:

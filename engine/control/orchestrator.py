@@ -48,7 +48,7 @@ class Orchestrator:
 
         Iterating the chunks raises one EngineError if the request fails.
         """
-        chunks = Chunks(request, self._pipeline.terms)
+        chunks = Chunks(request, self._pipeline.terms, self._pipeline.stages)
         follow = asyncio.create_task(self._follow(chunks, inputs), name=f"request:{request.id}")
         try:
             yield chunks

@@ -1,12 +1,15 @@
-"""Timing of a request: marks on the monotonic clock, and the parts of its time to first audio.
+"""Timing of a request: marks on the monotonic clock, the parts of its time to first audio, and the times of its stages.
 
 Workers on the same machine share the server's monotonic clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from engine.core import StageInfo
 from engine.pipeline import Terms
 
 
@@ -28,12 +31,27 @@ class Ledger:
         return sum(self.terms.values())
 
 
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """When one stage worked on a request, in monotonic seconds."""
+
+    name: str
+    work: Literal["asr", "llm", "tts"]
+    begun_s: float
+    """When its input began to arrive, or its first step if that was earlier."""
+    first_s: float | None
+    """When it produced its first output; None before."""
+    ended_s: float | None
+    """None if the request ended first."""
+
+
 @dataclass(slots=True)
 class Timeline:
     """The marks of one request. ``commit_s`` is the time at which it was opened, or at which its live turn ended."""
 
     commit_s: float
     terms: Terms = ()
+    stages: Sequence[StageInfo] = ()
     marks: dict[str, float] = field(default_factory=dict[str, float])
 
     def mark(self, name: str, at_s: float) -> None:
@@ -56,3 +74,24 @@ class Timeline:
             terms[term] = (at_s - before_s) * 1000
             before_s = at_s
         return Ledger(terms)
+
+    def stage_times(self) -> tuple[StageTime, ...]:
+        """Return when each stage worked, in the order of the pipeline. Stages without output are left out."""
+        times: list[StageTime] = []
+        input_s = self.marks.get("open", self.commit_s)
+        for stage in self.stages:
+            first_s = self.marks.get(stage.mark("out"))
+            ended_s = self.marks.get(stage.mark("done"))
+            output_s = ended_s if stage.hears_only else first_s
+            if first_s is None and ended_s is None:
+                continue
+            begun_s = min(input_s, self.marks.get(stage.mark("step"), input_s))
+            times.append(StageTime(stage.name, _work(stage), begun_s, first_s, ended_s))
+            input_s = input_s if output_s is None else output_s
+        return tuple(times)
+
+
+def _work(stage: StageInfo) -> Literal["asr", "llm", "tts"]:
+    if stage.hears_only:
+        return "asr"
+    return "llm" if stage.answers else "tts"

@@ -44,8 +44,8 @@ class WorkerSpec:
     """The order in which requests step: the most urgent listener first, or the oldest request first (for
     comparison)."""
     python: str | None = None
-    """The path of the Python interpreter of the worker's own environment, for libraries that pin conflicting versions.
-    None: the server's interpreter. A worker that joins from another machine keeps the one it was started with."""
+    """The path of the worker's own Python interpreter, for libraries that pin conflicting versions. None: the server's
+    interpreter. Workers that join from other machines keep their own."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
     """Resources that a cluster launcher requests for each replica, like ``{num_gpus: 1}``. The cluster then assigns the
     devices."""
@@ -223,14 +223,7 @@ def parse_config(text: str, folder: Path | None = None, weights: str | None = No
     Raises:
         ConfigError: The text is not valid YAML, or not a valid configuration.
     """
-    try:
-        tree = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(f"not valid YAML: {line}{' '.join(str(error.problem).split())}") from None
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # an impossible date is a ValueError
-        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
-    spec: EngineSpec = build(EngineSpec, tree, "")
+    spec: EngineSpec = build(EngineSpec, parse_yaml(text), "")
     _check(spec)
     here = folder or Path()
     workers = tuple(replace(one, python=one.python and str(_path(here, one.python))) for one in spec.workers)
@@ -241,6 +234,21 @@ def parse_config(text: str, folder: Path | None = None, weights: str | None = No
         workers=workers,
         weights=_weights(spec.weights, here, "weights") if weights is None else weights,
     )
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML text, without duplicate keys.
+
+    Raises:
+        ConfigError: The text is not valid YAML. The message names the line.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"not valid YAML: {line}{' '.join(str(error.problem).split())}") from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # an impossible date is a ValueError
+        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -62,6 +62,7 @@ def test_version() -> None:
         "ask",
         "chat",
         "replay",
+        "simulate",
         "voices",
         "setup",
         "doctor",

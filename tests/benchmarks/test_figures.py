@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -28,8 +29,15 @@ def test_a_figure_is_short_and_its_command_exists(figure: Figure) -> None:
 
 
 def test_a_value_that_misses_its_bar_is_bold() -> None:
-    figure = Figure(name="a", value="2", bar="≤ 1", machine="any", date="2026-11-27", command="make x", missed=True)
-    assert figure.row() == "| a | **2** | ≤ 1 | any | 2026-11-27 | `make x` |"
+    figure = Figure(name="a", value="2", bar="≤ 1", machine="H200", date="2026-11-27", command="make x", missed=True)
+    assert figure.row() == "| a | **2** | ≤ 1 | `make x`, 2026-11-27, H200 |"
+
+
+def test_a_row_leaves_out_the_run_of_the_row_above() -> None:
+    first = Figure(name="a", value="2", bar="", machine="2 CPU cores, idle", date="2026-11-27", command="make x")
+    assert first.row() == "| a | 2 | – | `make x`, 2026-11-27 |"
+    assert first.row(first) == "| a | 2 | – |  |"
+    assert replace(first, machine="2 CPU cores, busy").row(first) == "| a | 2 | – | `make x`, 2026-11-27, busy |"
 
 
 def test_the_readme_s_figures_are_those_of_the_data() -> None:

@@ -51,6 +51,13 @@ def test_a_plain_websocket_gets_words_and_sound(scheme: str, ws: str, tmp_path: 
     assert sound_s(tmp_path / "answer.wav") > 0.3
 
 
+def test_a_plain_websocket_asks_a_spoken_question(http: str, tmp_path: Path) -> None:
+    question = written(tmp_path / "question.wav", spoken(http, "Repeat after me: good morning."))
+    command = python("raw_websocket.py", "--audio", str(question), "--url", http)
+    assert "good morning" in ran(command, tmp_path).lower()
+    assert sound_s(tmp_path / "answer.wav") > 0.3
+
+
 @pytest.mark.node
 def test_node_gets_words_and_sound(ws: str, tmp_path: Path) -> None:
     client = ["node", "--experimental-websocket", "--no-warnings", str(EXAMPLES / "node_client.mjs")]
@@ -181,11 +188,12 @@ def failed(command: list[str], folder: Path) -> str:
     "command",
     [
         python("raw_websocket.py", "--url", "ws://127.0.0.1:9"),
+        python("raw_websocket.py", "--audio", "none.wav"),
         python("tool_calling.py", "--url", "http://127.0.0.1:9"),
         python("microphone.py", "--url", "http://127.0.0.1:9"),
         python("camera.py", "none.wav"),
     ],
-    ids=lambda command: Path(command[3]).name,
+    ids=lambda command: " ".join([Path(command[3]).name, *command[4:]]),
 )
 def test_an_example_that_cannot_run_says_so_in_one_sentence(command: list[str], tmp_path: Path) -> None:
     message = failed(command, tmp_path)

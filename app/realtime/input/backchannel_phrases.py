@@ -20,6 +20,9 @@ class Step:
 
 Phrase = tuple[Step, ...]
 
+_HUM = re.compile(r"m{2,}[hma]*|mh[hm]*|h+m+[hm]*")
+"""The spellings that ASR models find for a hum: "mmh", "hmmm", "mma" and others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -38,6 +41,7 @@ def read(words: str) -> Reading:
     begins = True
     inside: set[tuple[Phrase, int]] = set()
     for word in re.findall(r"[\w']+", words.lower().replace("-", "").replace("’", "'")):
+        word = "mm" if _HUM.fullmatch(word) else word
         reached = {place for phrase, step in inside for place in _after(phrase, step, word)}
         if begins:
             reached |= {place for phrase in phrases_by_first_word.get(word, ()) for place in _after(phrase, 0, word)}

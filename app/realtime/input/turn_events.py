@@ -72,6 +72,16 @@ class TurnDropped:
     listener's word, and is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionIdled:
+    """Nothing has happened for the session's idle timeout: it pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWoken:
+    """Speech or a response ends the pause."""
+
+
 TurnEvent = (
     TurnStarted
     | OverlapStarted
@@ -82,4 +92,6 @@ TurnEvent = (
     | TurnCommitted
     | IdleTimedOut
     | TurnDropped
+    | SessionIdled
+    | SessionWoken
 )

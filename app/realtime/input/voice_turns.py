@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from app.realtime.input import turn_events
 from app.realtime.input.backchannel import HOLD_MS, PATIENCE_MS, Backchannel
 from app.realtime.input.echo_cancellation import EchoCancellation
 from app.realtime.input.endpointing import prosody_fall
+from app.realtime.input.idle_pause import IdlePause
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.pause_sound import ASK_MS, PauseSound
 from app.realtime.input.speculation import Speculation
@@ -58,6 +60,7 @@ class VoiceTurns:
         self._resampler = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
+        self._idle = IdlePause(context.idle)
         self._sound = PauseSound(context.inference, context.now)
         self._outcomes = TurnOutcomes(lambda kind: context.metrics.turns.labels(kind).inc())
         self.restart()
@@ -94,6 +97,9 @@ class VoiceTurns:
         self._follow_pause()
         self._weigh(to_ms(self._detector.position))
         self._check_idle()
+        if self._idle.falls_asleep(turn.recent.position, turn.utterance is not None):
+            turn.emit(turn_events.SessionIdled())
+            self._tune()
 
     def take_turn(self) -> None:
         """Treat the speech over a response as a turn."""
@@ -159,6 +165,8 @@ class VoiceTurns:
     def response_started(self) -> None:
         """A response is under way: the user's silence does not count as idle time."""
         self._turn.quiet_from = None
+        self._idle.response_started()
+        self._wake()
         if self._speaks:
             self._outcomes.answer_began()
 
@@ -168,6 +176,13 @@ class VoiceTurns:
         now = self._turn.recent.position if self._paused_at is None else self._paused_at
         self._turn.quiet_from = now + round(left_s * MIC_RATE_HZ)
         self._plays_to = min(self._plays_to, self._turn.quiet_from)
+        self._idle.response_ended(self._turn.quiet_from)
+
+    def _wake(self) -> None:
+        """End the pause of an idle session."""
+        if self._idle.wakes():
+            self._turn.emit(turn_events.SessionWoken())
+            self._tune()
 
     def _tune(self) -> None:
         """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
@@ -185,6 +200,8 @@ class VoiceTurns:
             self._wait_factor,
             self._echo_gain_db,
         )
+        if (threshold := self._idle.wake_threshold) is not None:
+            self._detector.config = replace(self._detector.config, threshold=threshold)
 
     def _set_target(self) -> None:
         """Begin or end the tuning of waits to the speaker."""
@@ -305,6 +322,7 @@ class VoiceTurns:
 
     def _begin(self, start: int) -> None:
         """Begin a turn at a sample of the session."""
+        self._wake()
         self._falling = 0.0
         utterance = self._turn.begin(start, self._turn.recent.since(start))
         self._outcomes.turn_began(utterance, self._context.now(), self._answer_plays)

@@ -91,6 +91,7 @@ class HostedTools:
         self._served: dict[str, _Served] = {}
         self._unserved: tuple[str, ...] = ()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._answering: set[str] = set()  # running calls whose result the model speaks about
         self._group: asyncio.TaskGroup | None = None
 
     def read(self, offer: OfferedTools) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
@@ -153,7 +154,14 @@ class HostedTools:
 
         ``introduced``: whether the model spoke before the call.
         """
+        if self._options_of(item).answer:
+            self._answering.add(item.id)
         self._begin(self._call(item, ref, previous_id, introduced), f"mcp-call:{item.id}")
+
+    @property
+    def will_answer(self) -> bool:
+        """Whether the model will speak about the result of a running call without a request."""
+        return bool(self._answering)
 
     def began(self, item: CallItem, options: ResponseOptions, introduced: bool) -> None:
         """Record a call that the client runs."""
@@ -249,12 +257,12 @@ class HostedTools:
         done = replace(item, output=result.output, error=error)
         self._conversation.put(done)
         self._emit(server_events.HostedCallDoneEvent(ref, done, previous))
+        self._answering.discard(item.id)
         self._calls.returned(item.id)
 
     async def _result(self, item: HostedCallItem, introduced: bool) -> CallResult:
         """Call the tool. Raises ToolServerError, also if the user's next turn cancels the call."""
-        tool = self._tool(item)
-        options = tool_options(self.tool_options, tool.server.entry.parley)
+        tool, options = self._tool(item), self._options_of(item)
         try:
             async with asyncio.timeout(None) as deadline:
                 cancel = partial(deadline.reschedule, 0.0)
@@ -262,6 +270,11 @@ class HostedTools:
                 return await tool.call(item.arguments)
         except TimeoutError:
             raise ToolServerError("The call was cancelled, because the user has moved on.") from None
+
+    def _options_of(self, item: HostedCallItem) -> ToolOptions:
+        entries = [one.server.entry for one in self.listed()]
+        patch = next((entry.parley for entry in entries if entry.server_label == item.server_label), None)
+        return tool_options(self.tool_options, patch)
 
     def _tool(self, item: HostedCallItem) -> HostedTool:
         """Return the called tool. Raises ToolServerError if the client has removed it meanwhile."""

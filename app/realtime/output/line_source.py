@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.realtime.ports import AnswerSource
 from app.telemetry import log
-from engine import SPEAKER_RATE_HZ, Audio, EngineError, ModelInfo, Output, Request, Text
+from engine import SPEAKER_RATE_HZ, Audio, EngineError, ModelInfo, Output, Request, StageTime, Text
 from engine.core import Wave
 
 
@@ -93,6 +93,9 @@ class _LineChunks:
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self._chunks
+
+    def stage_times(self) -> tuple[StageTime, ...]:
+        return ()
 
     def claim(self) -> None: ...
 

@@ -33,7 +33,7 @@ from app.realtime.protocol import (
     Status,
     server_events,
 )
-from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds, Usage
+from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, StageTime, TokenIds, Usage
 
 
 class ResponseEmitter:
@@ -56,6 +56,8 @@ class ResponseEmitter:
         self.profile = profile
         self.opened = False
         """Whether the client has seen the response. A response prepared during the user's turn is not visible."""
+        self.stage_times: Callable[[], tuple[StageTime, ...]] = tuple
+        """Return when each stage worked on the current request."""
         self._playing = False
         self._encoder = OutputEncoder(SpeakerFormat() if profile.plays else options.audio.output.format)
         self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
@@ -191,8 +193,11 @@ class ResponseEmitter:
             self._close_message(self._message, "completed" if whole else "incomplete", played_samples)
             self._truncate(self._message, played_samples)
         usage = replace(self._usage, audio_tokens=round(self._sent_samples / self.frame_samples))
-        output = tuple(self._output)
-        self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
+        output, stages = tuple(self._output), self.stage_times()
+        self.stage_times = tuple  # frees the request
+        self.view = replace(
+            self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage, stages=stages
+        )
         if self.opened:
             self._emit(server_events.ResponseDoneEvent(self.view))
 

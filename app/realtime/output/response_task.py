@@ -335,6 +335,7 @@ class ResponseTask:
     @contextmanager
     def _reading(self, chunks: Chunks) -> Generator[None]:
         self._chunks = chunks
+        self.response.stage_times = chunks.stage_times
         if self.response.opened:
             chunks.claim()
         elif self._speculative_since_s is not None:

@@ -14,6 +14,7 @@ from app.realtime.protocol.client_events import AddContext, MuteInput
 from app.realtime.protocol.items import ApprovalRequestItem, CallItem, HostedCallItem, Item, MessageItem, ToolListItem
 from app.realtime.protocol.options import ResponseOptions, SessionOptions
 from app.refusal import Refusal
+from engine import StageTime
 
 Outcome = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
 Reason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
@@ -41,6 +42,14 @@ class SessionView(Struct, frozen=True):
     """The model and voice that serve the session, whatever names the client requested."""
     tool_servers: tuple[Mapping[str, Any], ...] = ()
     """The MCP servers among the tools, as shown to the client."""
+
+
+class SessionPausedEvent(Struct, frozen=True):
+    """The session pauses, because nothing has happened for its idle timeout (``IdlePolicy``)."""
+
+
+class SessionResumedEvent(Struct, frozen=True):
+    """Speech or a response has ended the pause."""
 
 
 class QueueUpdatedEvent(Struct, frozen=True):
@@ -228,6 +237,8 @@ class ResponseView(Struct, frozen=True):
     """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
     turn_counts: Mapping[str, float] | None = None
     """How the session's turns have ended so far; None if no silence ended this one."""
+    stages: tuple[StageTime, ...] = ()
+    """When each stage worked on it, once it has ended."""
 
 
 class ResponseCreatedEvent(Struct, frozen=True):
@@ -441,6 +452,8 @@ HostedToolEvent = (
     | HostedCallApprovedEvent
     | ApprovalRequestedEvent
 )
+LiveEvent = SessionPausedEvent | SessionResumedEvent | SoundPlayedEvent
+"""Events that the Realtime protocol does not have."""
 ServerEvent = (
-    PlainEvent | SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | SoundPlayedEvent
+    PlainEvent | SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | LiveEvent
 )

@@ -51,7 +51,7 @@ def _wire_events(event: ServerEvent) -> list[WireEvent]:
         return _call_events(event)
     if isinstance(event, server_events.HostedToolEvent):
         return hosted_events(event, _item_event)
-    if isinstance(event, server_events.SoundPlayedEvent):
+    if isinstance(event, server_events.LiveEvent):
         return []
     return _session_events(event)
 

@@ -34,18 +34,16 @@ class FasterWhisperOptions(EarsOptions):
     """Stage ``options`` of ``asr.faster_whisper``."""
 
     languages: tuple[str, ...] = ()
-    """Languages that users speak (BCP 47). With one language, the model transcribes in it. With several, it detects
-    which of them each clip is in. Empty: all languages of the model.
+    """Languages that users speak (BCP 47). Of several, the model detects that of each clip. Empty: all languages of the
+    model.
     """
     prompt: str = ""
     """Likely words, such as names and technical terms. Whisper continues in the style of the prompt."""
     beam_size: int = 5
-    """Beam width of the decoder; 5 is the library's default. A width of 1 saves little time and makes more errors in
-    noise.
-    """
+    """Beam width of the decoder. A width of 1 saves little time and makes more errors in noise."""
     compute_type: str = "auto"
     """CTranslate2's compute type: int8, int8_float32, int8_float16, int16, float16, bfloat16 or float32. `auto` is int8
-    on a CPU and float16 on a GPU, or float32 where the device does not support that type.
+    on a CPU and float16 on a GPU, if supported.
     """
 
 

@@ -22,7 +22,7 @@ class SherpaOptions(EarsOptions):
 
     hotwords_score: float = 0.0
     """Log-probability added for each token of a session's ``keywords``, such as 1.5. 0: keywords have no effect.
-    Above 0, a zipformer transducer decodes with beam search, which takes more time.
+    Otherwise a zipformer transducer decodes with beam search.
     """
 
 

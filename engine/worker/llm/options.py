@@ -95,8 +95,8 @@ class ChatServerOptions(ModelOptions, ServerOptions):
     """
 
     prepare: bool | None = None
-    """Whether the server prefetches the known part of the prompt while the user speaks, so that the answer starts
-    sooner. It is requested as an answer of one token. Default: only for servers on this machine.
+    """Whether the server prefills the known part of the prompt while the user speaks, by an answer of one token.
+    Default: only for servers on this machine.
     """
     keep_alive: str | int | None = None
     """How long Ollama keeps the model loaded, such as "30m"; -1 for ever. None uses the server's default."""

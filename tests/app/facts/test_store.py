@@ -164,6 +164,35 @@ async def test_the_requests_of_one_key_that_wait_are_limited(store: FactStore) -
     assert await asyncio.gather(*waiting) == [()] * MOST_WAITING
 
 
+class Changes:
+    """A watcher that keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.seen = list[str | None]()
+
+    def replaced(self, owner: str, fact: Fact) -> None:
+        self.seen.append(fact.name)
+
+    def deleted(self, owner: str, user: str | None, name: str | None) -> None:
+        self.seen.append(name)
+
+
+async def test_a_change_whose_request_is_cancelled_reaches_the_other_sessions(store: FactStore, path: Path) -> None:
+    changes = Changes()
+    store.watchers.add(changes)
+    await store.put("ann", "", "pet", "a hedgehog")
+    with closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        cancelled = [asyncio.ensure_future(one) for one in (store.delete("ann"), store.delete("ann", name="pet"))]
+        await asyncio.sleep(0)
+        for one in cancelled:
+            one.cancel()
+        await asyncio.wait(cancelled)
+        other.rollback()
+    assert await names(store, "ann") == []
+    assert changes.seen == [None, "pet"]
+
+
 def damaged(path: Path) -> None:
     path.write_bytes(b"not a database, but a long enough text to be read as the header of one" * 20)
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import numpy as np
-from openai.types.live import ServerEvent
+from openai.types.live.connect_server_event import ConnectServerEvent
 from openai.types.responses import ResponseStreamEvent
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -40,7 +40,7 @@ class LiveClient:
 
     async def next(self) -> Event:
         event: Event = json.loads(await self.socket.recv())
-        strictly(ServerEvent, event)
+        strictly(ConnectServerEvent, event)
         if event["type"] == "response.event":
             strictly(ResponseStreamEvent, event["event"])
         if event["type"] == SOUND:

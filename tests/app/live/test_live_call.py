@@ -10,7 +10,8 @@ import aioice.ice
 import httpx
 import pytest
 from aiortc import RTCSessionDescription
-from openai.types.live import LiveCreateResponse, ServerEvent
+from openai.types.live import LiveCreateResponse
+from openai.types.live.connect_server_event import ConnectServerEvent
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -43,7 +44,7 @@ class LiveCaller(Caller):
 
     def _on_message(self, text: str) -> None:
         event: Event = json.loads(text)
-        strictly(ServerEvent, event)
+        strictly(ConnectServerEvent, event)
         self.events.append(event)
         self._news.put_nowait(event)
 
@@ -133,3 +134,29 @@ async def test_bad_offers_and_what_is_not_served_get_one_error(server: Running) 
         for what in ("fork", "refer", "accept"):
             assert (await http.post(f"{PATH}/live_x/{what}")).json()["error"]["code"] == "not_supported"
         assert (await http.get(f"{PATH}/live_x/content")).status_code == 404
+
+
+async def test_an_idle_call_pauses_until_someone_speaks(server: Running) -> None:
+    wake = {"type": "speech", "vad_threshold": 0.3}
+    caller = await LiveCaller(server).place({"model": "m", "idle_timeout_s": 1, "wake_policy": wake})
+    await caller.until("session.started")
+    async with connect(server.ws.removesuffix("/v1/realtime") + f"{PATH}/{caller.id}/attach") as socket:
+        beside = LiveClient(socket)
+        await beside.until("session.started")
+        await caller.until("session.paused")
+        await beside.until("session.paused")
+        caller.mouth.say(tone(0.6))
+        await caller.until("session.resumed")
+        await beside.until("session.resumed")
+        await caller.until("session.input_transcript.delta")
+        usage = (await caller.until("session.usage.updated"))["usage"]
+        assert usage["seconds"] == usage["active_seconds"] + usage["paused_seconds"]
+        assert usage["active_seconds"] >= 1
+        await caller.until("session.paused")
+        await beside.say("say: your table is ready")
+        await caller.until("session.resumed")
+        await beside.said("ready")
+    await caller.send("session.close")
+    await caller.until("session.closed")
+    await caller.hang_up()
+    await server.empty()

@@ -190,7 +190,7 @@ BAD = [
     ("session.commentary.append", {}, "missing_required_parameter"),
     ("session.output_audio.fixture.play", {"audio": ""}, "not_supported"),
     ("decision.create", {"event_id": "d"}, "not_supported"),
-    ("session.update", {"session": {"delegation": {"type": "responses", "responses": {"tools": [{"type": "mcp"}]}}}},
+    ("session.update", {"session": {"delegation": {"type": "responses", "responses": {"tools": [{"type": "shell"}]}}}},
      "not_supported"),
     ("session.start", {"session": {"model": "m"}}, "session_already_started"),
     ("response.item.create", {"item": {"type": "image_generation_call"}}, "invalid_value"),

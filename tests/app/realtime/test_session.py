@@ -58,6 +58,7 @@ class FakeChunks:
     """
 
     ledger = None
+    stage_times = tuple
 
     def __init__(self, request: Request, inputs: AsyncIterator[Speech | VideoFrame] | None) -> None:
         self.request = request

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.control.timeline import Timeline
+from engine.control.timeline import StageTime, Timeline
 from engine.pipeline import Pipeline
 from tests.engine.test_pipeline import WHOLE
 
@@ -42,3 +42,14 @@ def test_missing_audio_is_missing_and_not_nought() -> None:
     timeline = Timeline(0.0, TERMS)
     timeline.mark("talker.out", 1.0)
     assert timeline.ledger() is None
+
+
+def test_a_stage_begins_with_its_input_and_ends_with_its_last_output() -> None:
+    timeline = Timeline(5.0, TERMS, WHOLE)
+    marks = {"open": 1.0, "ears.step": 1.5, "ears.out": 2.0, "ears.done": 6.0, "thinker.step": 5.5, "thinker.out": 7.0}
+    for name, at_s in {**marks, "thinker.done": 9.0, "talker.step": 7.5, "talker.out": 8.0}.items():
+        timeline.mark(name, at_s)
+    ears, thinker, talker = timeline.stage_times()
+    assert ears == StageTime("ears", "asr", 1.0, 2.0, 6.0)
+    assert thinker == StageTime("thinker", "llm", 5.5, 7.0, 9.0), "prefill begins while the ears still listen"
+    assert talker == StageTime("talker", "tts", 7.0, 8.0, None), "interrupted"

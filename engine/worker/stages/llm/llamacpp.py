@@ -86,8 +86,8 @@ class LlamaCppOptions(LocalOptions):
     cache_type: Literal["f16", "f32", "q8_0"] = "f16"
     """The type of cached keys and values."""
     cache_mb: int | None = None
-    """Megabytes for conversations that wait for their next request, each with its whole context. None: as much as the
-    conversations in progress take, at most 1024; on a GPU none.
+    """Megabytes for conversations between two requests. None: as much as those in progress, at most 1024; on a GPU
+    none.
     """
 
     def to_see(self) -> str:

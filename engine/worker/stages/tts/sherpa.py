@@ -56,7 +56,7 @@ class SherpaTtsOptions:
     """The language of the answers, as BCP 47, for a voice with several. Empty: English, or the voice's first one."""
     first_words: int | None = None
     """Words of an answer's first clause. Fewer give earlier first audio, but a slow voice cannot keep up afterwards.
-    None: 6, or a whole phrase if the voice makes at least 8 seconds of speech per second.
+    None: 6, or a whole phrase for a fast voice.
     """
     clones: tuple[Clone, ...] = ()
     """Voices that ZipVoice and Pocket clone from recordings. ZipVoice also needs the text of each recording."""

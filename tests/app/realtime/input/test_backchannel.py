@@ -34,6 +34,7 @@ LONGEST_MS = 1000
         "...", "Oh, that’s really interesting.", "Uh, okay.", "it really is", "Well, that sounds good.", "Oh my gosh!",
         "me too", "it is so good", "Ja, genau.", "Ah oui, exactement.", "Sí, claro.", "はい、そうですね。", "嗯,对。",
         "네.", "Ach so, verstehe.", "D'accord.", "Va bene.", "Pois é.", "Ну да, понятно.", "M. M. H. M.",
+        "Mm-m-h.", "Mma.", "Hmmm.",
     ],
 )  # fmt: skip
 def test_listeners_words(words: str) -> None:
@@ -45,7 +46,7 @@ def test_listeners_words(words: str) -> None:
     [
         "stop", "No.", "wait", "okay stop", "Yeah, but what about Rome?", "I see a cat", "what", "нет", "right now",
         "oh no", "that's enough", "that's wrong", "um", "yeah, um", "is that right side up", "go on to Rome",
-        "that's it", "too fast", "Ja, aber warum?", "Attends.", "不对", "nein",
+        "that's it", "too fast", "ma", "mamma", "him", "Ja, aber warum?", "Attends.", "不对", "nein",
     ],
 )  # fmt: skip
 def test_words_that_want_an_answer(words: str) -> None:

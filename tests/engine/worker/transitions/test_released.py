@@ -82,7 +82,7 @@ CAUSES = {
     "metadata, or a target, that nobody knows: refused here, handed on there",
     "no tokens: an empty payload here, none there",
 }
-"""Every cause for a difference: engine/EXTENDING.md tells them."""
+"""Every cause for a difference."""
 
 
 @dataclass(frozen=True)
