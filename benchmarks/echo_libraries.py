@@ -8,6 +8,7 @@ library of the system.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,7 @@ class _Framed:
 
 
 def livekit() -> EchoCanceller:
-    from livekit import rtc
-
+    rtc: Any = import_module("livekit.rtc")
     processor: Any = rtc.AudioProcessingModule(echo_cancellation=True, high_pass_filter=True)
 
     def filter(near: Pcm, far: Pcm) -> Pcm:
@@ -44,9 +44,7 @@ def livekit() -> EchoCanceller:
 
 
 def pyaec() -> EchoCanceller:
-    from pyaec import Aec
-
-    canceller: Any = Aec(FRAME, MIC_RATE_HZ // 2, MIC_RATE_HZ, True)
+    canceller: Any = import_module("pyaec").Aec(FRAME, MIC_RATE_HZ // 2, MIC_RATE_HZ, True)
 
     def filter(near: Pcm, far: Pcm) -> Pcm:
         return np.array(canceller.cancel_echo(near.tolist(), far.tolist()), np.int16)

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -261,7 +262,7 @@ def _images(side: float, source: float, microphone: float, reach: int) -> tuple[
     """Return the distances of a source's images along one axis, and how often a wall reflected each."""
     order = np.arange(-reach, reach + 1)
     distances = np.concatenate([2 * order * side + source - microphone, 2 * order * side - source - microphone])
-    return distances, np.concatenate([np.abs(2 * order), np.abs(2 * order - 1)])
+    return distances.astype(np.float64), np.concatenate([np.abs(2 * order), np.abs(2 * order - 1)])
 
 
 def _answers(count: int, rng: np.random.Generator) -> tuple[Samples, tuple[tuple[int, int], ...]]:
@@ -332,7 +333,7 @@ def _heard(wave: Samples, room: Room, source: Place) -> Samples:
     return fftconvolve(wave, impulse_response(room, source))[: len(wave)]
 
 
-def even(wave: Samples) -> Samples:
+def even(wave: NDArray[Any]) -> Samples:
     """Return a recording at the level 1, without silence around it."""
     wave = np.asarray(wave, np.float64)
     loud = np.flatnonzero(np.abs(wave) > np.abs(wave).max() / 30)

@@ -85,6 +85,11 @@ class EchoCancellation:
             return None
         return median(echo.gain_db for echo in self._found)
 
+    @property
+    def delay(self) -> int:
+        """Return the samples by which the echo is later than the playback; 0 while nothing is cancelled."""
+        return 0 if self._cancellers is None else self._shift + EARLY
+
     def playing(self, pcm: Pcm) -> None:
         """Add int16 [samples] at MIC_RATE_HZ that the listener hears now, or after the samples before."""
         if self._new is not None:

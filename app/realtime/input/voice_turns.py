@@ -240,7 +240,7 @@ class VoiceTurns:
     @property
     def _answer_plays(self) -> bool:
         """Whether the listener hears a response."""
-        return self._paused_at is not None or self._turn.recent.position < self._plays_to
+        return self._paused_at is not None or self._turn.recent.position < self._plays_to + self._echo.delay
 
     @property
     def _hold_ms(self) -> int:

@@ -38,6 +38,7 @@ def test_an_echo_is_cancelled_once_it_is_found() -> None:
     heard = through(cancellation, microphone, playback)
     assert power(heard[MIC_RATE_HZ:]) < power(microphone[MIC_RATE_HZ:]) / 1000
     assert cancellation.gain_db == pytest.approx(-6, abs=1)
+    assert cancellation.delay == pytest.approx(DELAY, abs=8)
 
 
 def test_speech_recognition_has_a_canceller_of_its_own() -> None:
@@ -67,6 +68,7 @@ def test_a_client_without_echo_is_left_alone() -> None:
     cancellation = EchoCancellation(SubtractingCanceller)
     assert np.array_equal(through(cancellation, microphone, playback), microphone)
     assert cancellation.gain_db is None
+    assert cancellation.delay == 0
 
 
 def test_what_a_clients_own_cancellation_leaves_is_left_alone() -> None:

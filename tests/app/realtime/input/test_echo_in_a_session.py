@@ -51,7 +51,7 @@ async def held_at_s(
     new = None if canceller is None else lambda: canceller
     context = dataclasses.replace(context, turns=turns, vad=Loudness, echo_canceller=new)
     buffer = InputAudioBuffer(context, SessionOptions(), events.append)
-    samples = resample(playback, MIC_RATE_HZ, SPEAKER_RATE_HZ).astype(np.float32) / 32768
+    samples = np.divide(resample(playback, MIC_RATE_HZ, SPEAKER_RATE_HZ), 32768, dtype=np.float32)
     found: list[float] = []
     for at in range(0, len(microphone), PIECE):
         if at % (5 * PIECE) == 0:
