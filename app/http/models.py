@@ -35,6 +35,7 @@ class Loaded(BaseModel):
     abilities: list[str]
     context: int
     notes: list[str] = Field(description="Sentences that users should read before they talk to the model.")
+    memory_available: bool = Field(description="Whether a session can remember facts about its user.")
 
 
 class ModelEntry(BaseModel):
@@ -69,14 +70,14 @@ def models(service: Service) -> APIRouter:
 
     @router.get("/v1/models", tags=["Models"], summary="List the loaded model")
     async def listed() -> ModelList:  # pyright: ignore[reportUnusedFunction]
-        return ModelList(data=[_model(service.context().engine.model, created)])
+        return ModelList(data=[_model(service, created)])
 
     @router.get("/v1/models/{id}", tags=["Models"], summary="Get the loaded model by name")
     async def one(id: str) -> ModelEntry:  # pyright: ignore[reportUnusedFunction]
         model = service.context().engine.model
         if id != model.name:
             raise not_loaded(model, id)
-        return _model(model, created)
+        return _model(service, created)
 
     @router.get("/v1/audio/voices", tags=["Audio"], summary="List the voices of the loaded model")
     async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
@@ -90,7 +91,8 @@ def models(service: Service) -> APIRouter:
     return router
 
 
-def _model(info: ModelInfo, created: int) -> ModelEntry:
+def _model(service: Service, created: int) -> ModelEntry:
+    info = service.context().engine.model
     loaded = Loaded(
         voices=list(info.voice_ids),
         voice_details=_voices(info),
@@ -100,6 +102,7 @@ def _model(info: ModelInfo, created: int) -> ModelEntry:
         abilities=sorted(info.abilities),
         context=info.context,
         notes=list(info.notes),
+        memory_available=service.facts is not None,
     )
     return ModelEntry(id=info.name, created=created, parley=loaded)
 

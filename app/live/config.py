@@ -6,13 +6,14 @@ settings are refused with one sentence; unknown fields are ignored. Stateless.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
 from app.ids import new_id
+from app.live.permissions import ClientConfig, Permissions, permissions_of
 from app.realtime.ports import IdlePolicy
 from app.realtime.protocol import Format, MessageText, RawMessage
 from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat
@@ -88,6 +89,7 @@ class _Session(Struct, frozen=True):
     instructions: str | None = None
     idle_timeout_s: Annotated[int, Meta(ge=1)] | None = None
     wake_policy: _WakePolicy | None = None
+    client: ClientConfig | None = None
 
 
 class _Update(Struct, frozen=True):
@@ -110,6 +112,8 @@ class LiveConfig:
     """Functions that the server runs itself, in addition to the client's."""
     idle: IdlePolicy | None = None
     """When the session pauses; None: never."""
+    permissions: Permissions = field(default_factory=Permissions)
+    """What the data channel of a call may carry."""
 
     @property
     def target(self) -> Literal["client", "responses"]:
@@ -158,6 +162,7 @@ class LiveConfig:
             "instructions": self.instructions,
             "input": history,
             "store": False,
+            **({"client": self.permissions.shown} if self.permissions.shown else {}),
         }
 
     def backend(self) -> dict[str, Any]:
@@ -203,6 +208,7 @@ def started(session: dict[str, Any], media: bool = False, own_tools: tuple[dict[
         history=tuple(_message(one) for one in asked.input or []),
         own_tools=own_tools,
         idle=_idle(asked),
+        permissions=permissions_of(asked.client),
     )
 
 
@@ -251,8 +257,6 @@ def _check_served(session: dict[str, Any]) -> None:
         _refuse("session.triggers", "Triggers of decisions are")
     if session.get("store"):
         _refuse("session.store", "Stored sessions, and their forks and recordings, are")
-    if session.get("client"):
-        _refuse("session.client", "Permissions of a data channel are")
 
 
 def _check_delegation(delegation: dict[str, Any]) -> None:

@@ -60,6 +60,18 @@ class PlayedAudio(Protocol):
         """Discard the audio that was not heard yet, as far as possible, after an interruption. Never waits."""
 
 
+class EventPermissions(Protocol):
+    """Decides which events a connection may carry."""
+
+    def refused(self, text: str) -> Received | None:
+        """Return the refusal of a client's message; None if it may pass."""
+        ...
+
+    def passes(self, text: str) -> bool:
+        """Return whether the client may receive an event."""
+        ...
+
+
 class Channel:
     """One connection. ``loop_time`` is the client's share of the event loop's time.
 
@@ -84,6 +96,8 @@ class Channel:
             self.opened.set()
         self.over = asyncio.Event()
         """Set once the client has left, or has reconnected over another channel."""
+        self.permissions: EventPermissions | None = None
+        """Which events it may carry; None: all."""
         self.said_goodbye = False
         """Whether the client closed the connection itself and so won't resume."""
         self._timeout_s = limits.send_timeout_s
@@ -96,6 +110,8 @@ class Channel:
 
     def put_text(self, text: str, seconds: float = 0.0) -> None:
         """Send an encoded event with ``seconds`` of audio, and charge it to the client. Never waits."""
+        if self.permissions is not None and not self.permissions.passes(text):
+            return
         self.loop_time.sent(len(text))
         self.outbox.put(text, seconds)
 
@@ -116,7 +132,8 @@ class Channel:
     def decode(self, message: str | bytes) -> Received:
         """Decode a text message; binary messages are refused."""
         if isinstance(message, str):
-            return self.dialect.decode(message)
+            refused = None if self.permissions is None else self.permissions.refused(message)
+            return refused or self.dialect.decode(message)
         return Received(Refusal("invalid_event", "Send events as JSON in text messages."))
 
     async def carry(self) -> Disconnect:

@@ -107,6 +107,7 @@ async def test_a_restart_keeps_the_facts_and_no_other_key_has_them(tmp_path: Pat
         assert await facts(server, ANN) == {"favourite colour": "a very rare teal"}
         assert await facts(server, BEN) == {}
         async with http(server, BEN) as ben:
+            assert (await ben.get("/v1/models")).json()["data"][0]["parley"]["memory_available"]
             assert (await ben.delete("/v1/memory/favourite colour")).json() == {"deleted": 0}
             assert (await ben.delete("/v1/memory")).json() == {"deleted": 0}
         assert await facts(server, ANN)
@@ -188,6 +189,7 @@ async def test_a_server_without_memory_has_no_route_and_no_tool(tmp_path: Path) 
         assert [one["type"] for one in (await client.ask(REMEMBER))["output"]] == ["function_call"]
         async with httpx.AsyncClient(base_url=server.http) as rest:
             assert (await rest.get("/v1/memory")).status_code == 404
+            assert not (await rest.get("/v1/models")).json()["data"][0]["parley"]["memory_available"]
             assert "/v1/memory" not in (await rest.get("/openapi.json")).json()["paths"]
             secret = {"session": {"parley": {"memory": {}}}}
             assert (await rest.post("/v1/realtime/client_secrets", json=secret)).status_code == 400

@@ -1,6 +1,6 @@
 // Drives one Chromium for the tests: commands in on standard input, one JSON line each, answers out on standard output.
 // {"open": context options} makes a page and answers its number; {"page": number, "on": "page" | "context" |
-// "page.keyboard" | "page.mouse" | "seen" | "close", "method": …, "args": […]} acts on it. It ends when the input ends.
+// "page.keyboard" | "page.mouse" | "cdp" | "seen" | "close", "method": …, "args": […]} acts on it. It ends when the input ends.
 
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
@@ -55,6 +55,7 @@ async function obey(command) {
   const targets = pages[command.page];
   if (command.on === "seen") return targets.seen;
   if (command.on === "close") return targets.context.close();
+  if (command.on === "cdp") targets.cdp ??= await targets.context.newCDPSession(targets.page);
   const value = await targets[command.on][command.method](...command.args);
   return typeof value?.dispose === "function" || value instanceof Buffer ? null : (value ?? null);
 }

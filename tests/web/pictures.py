@@ -53,6 +53,8 @@ window.WebSocket = class extends WebSocket {{
 """
 """Sends the command in the place of each question, and breaks the lines of the answers at ¶."""
 
+FACTS = {"name": "Ann", "favourite colour": "a very rare teal", "allergy": "No nuts, and no sesame either."}
+
 STORY_ASKED = "Tell me a story."
 SLOWLY = "window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100);"
 """Ten frames a second suffice, so that a busy machine spends its time on the pictures."""
@@ -84,6 +86,7 @@ async def idle_states(page: Page, url: str) -> States:
     await page.do("click", "#open-settings")
     yield "settings"
     await page.do("click", "#tab-connection")
+    yield "settings_connection"
     await page.do("click", "#open-doctor")
     await page.until("document.querySelectorAll('#steps [data-found]').length === 6")
     yield "connection_check"
@@ -136,6 +139,22 @@ async def call_states(page: Page, url: str) -> States:
     yield "hearing"
 
 
+async def memory_states(page: Page, url: str) -> States:
+    """The facts that the server remembers."""
+    await page.open(url)
+    await page.shows("#abilities", "Hears speech")
+    await page.do("click", "#open-inspector")
+    await page.do("click", "#tab-session")
+    await page.value("document.getElementById('memory').scrollIntoView()")
+    yield "memory_off"
+    await page.do("check", "#remembers")
+    for name, value in FACTS.items():
+        await page.ask(f"tool remember {json.dumps({'name': name, 'value': value})}")
+        await page.shows("#facts", value)
+    await page.value("document.getElementById('memory').scrollIntoView()")
+    yield "memory"
+
+
 async def trouble_states(page: Page, url: str) -> States:
     """What stands in the way of a conversation."""
     await page.before(STALL)
@@ -184,6 +203,7 @@ PARTS: tuple[tuple[Callable[[Page, str], States], Callable[[Path], EngineSpec]],
     (lost_states, lambda _: script_spec()),
     (key_states, with_key),
     (call_states, lambda _: script_spec()),
+    (memory_states, lambda folder: script_spec(memory={"path": str(folder / "facts.sqlite")})),
     (idle_states, lambda _: deployment("nano")),
 )
 

@@ -44,6 +44,16 @@ test("a pause fades, keeps what is queued, and says how much was heard", () => {
   assert.deepEqual(reports.at(-1).position, { item: "a", samples: 2 * 128 + 96 });
 });
 
+test("an answer of 90 seconds, which comes at once, is played to its last sample", () => {
+  const { order, block } = loudspeaker();
+  const pieces = (90 * sampleRate) / 480;
+  for (let n = 1; n < pieces; n++) order("samples");
+  assert.ok(!reports.some(({ kind }) => kind === "full"));
+  let heard = 0;
+  for (let out = block(); out[0] !== 0; out = block()) heard += out.filter((sample) => sample === 0.5).length;
+  assert.equal(heard, 90 * sampleRate);
+});
+
 test("a flush ends a pause: what was queued is gone, and what comes next sounds", () => {
   const { order, block } = loudspeaker();
   block();

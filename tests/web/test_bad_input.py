@@ -127,6 +127,41 @@ def secret(server: Running) -> str:
     return httpx.post(f"{server.http}/v1/realtime/client_secrets", headers=headers, json={}).json()["value"]
 
 
+SECONDS = 90
+WORD_S = 0.08  # of the scripted voice
+
+
+async def test_an_answer_of_90_seconds_is_shown_whole_and_can_be_stopped(server: Running, browser: Chromium) -> None:
+    """Its last word is shown long before it is heard; ``playback.test.js`` plays as much sound to its last sample."""
+    words = round(SECONDS / WORD_S)
+    async with browser.page() as page:
+        await page.open(server.http)
+        await page.ask(f"long {words}")
+        await page.shows("#captions .answer .next", f"word{words - 1}")
+        assert await page.value("document.getElementById('notice').hidden")
+        await page.state("speaking")
+        pane = "document.getElementById('scroll')"
+        spoken = f"({pane}.querySelector('.now').getBoundingClientRect())"
+        await page.until(f"{pane}.querySelector('.now') !== null")
+        assert await page.value(f"{spoken}.bottom <= {pane}.getBoundingClientRect().bottom"), "the word is in sight"
+        await page.do("click", "#stop")
+        await page.until("document.querySelector('#captions .answer.interrupted')")
+        await page.ask("say: and on")
+        await answered_once(page, "say: and on", "and on")
+        assert await page.errors() == []
+
+
+async def test_a_tool_that_throws_is_named_and_the_answer_goes_on(page: Page) -> None:
+    await page.shows("#offered", "set_timer")
+    await page.ask('tool set_timer {"minutes": -1}')
+    await page.shows("#captions .tool[data-status=failed]", "set_timer")
+    await page.shows("#captions .answer", "The tool says")
+    await page.shows("#notice", "The tool set_timer failed")
+    await page.state("ready")
+    await page.ask("say: still here")
+    await page.shows("#captions .answer:last-child", "still here")
+
+
 async def test_a_script_of_200_turns_is_kept_whole_and_goes_on(server: Running, browser: Chromium) -> None:
     turns = [
         {"item": f"{who}{n}", "who": who, "text": f"{who} {n}"} for n in range(TURNS) for who in ("user", "answer")

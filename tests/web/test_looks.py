@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.app.rig import Running
@@ -119,6 +121,107 @@ BOXES = """[...document.querySelectorAll("#captions p, .meta, .stage, #state, #h
   .map(([name, { x, y, height }]) => [name, x, y, height])"""
 
 
+# Each button that is no tab and no row of the events: its class among the three, and how it looks.
+BUTTONS = """[...document.querySelectorAll("button:not([role=tab], .event)")].map((one) => {
+  const { minHeight, borderRadius, fontFamily, fontSize, fontWeight } = getComputedStyle(one);
+  const weights = ["primary", "secondary", "quiet"].filter((name) => one.classList.contains(name));
+  const look = [minHeight, borderRadius, fontFamily, fontSize, fontWeight].join();
+  return [one.id || one.textContent, weights.length, look];
+})"""
+
+
+@pytest.mark.parametrize("screen", [{"viewport": {"width": 1280, "height": 800}}, PHONE], ids=["desktop", "phone"])
+async def test_all_buttons_are_of_one_style_in_three_weights(
+    server: Running, browser: Chromium, screen: dict[str, Any]
+) -> None:
+    async with browser.page(**screen) as page:
+        await page.open(server.http)
+        await page.shows("#examples", "say:")
+        await a_conversation(page)
+        found = await page.value(BUTTONS)
+        assert len(found) > 45
+        assert [name for name, weights, _ in found if weights != 1] == []
+        assert len({style for _, _, style in found}) == 1, found
+
+
+# Where the orb is: its middle and width; and what must keep its place once the first words are there.
+ORB = """(({ x, y, width }) => [x + width / 2, y + width / 2, width])(
+  document.getElementById("orb").getBoundingClientRect())"""
+KEPT = """["orb", "state", "ask", "talk", "question"].map((id) => document.getElementById(id).getBoundingClientRect())
+  .map(({ x, y }) => [x, y])"""
+STILL = "document.getElementById('orb').getAnimations().length === 0"
+
+
+@pytest.mark.parametrize(("width", "height", "least"), [(1440, 900, 340), (390, 844, 240), (844, 390, 120)])
+async def test_in_a_call_the_orb_is_large_until_the_first_words_and_then_nothing_moves(
+    server: Running, browser: Chromium, width: int, height: int, least: int
+) -> None:
+    async with browser.page(viewport={"width": width, "height": height}) as page:
+        await page.open(server.http)
+        await page.start()
+        await page.until(STILL)
+        x, y, across = await page.value(ORB)
+        assert across >= least
+        assert abs(x - width / 2) < (1 if height > 600 else width / 4)  # on a low screen its words stand beside it
+        await page.value("speak(2.0)")
+        await page.until(f"document.body.dataset.look === 'script' && {STILL}")
+        small_x, small_y, small = await page.value(ORB)
+        assert small < across / 1.5
+        assert small_y > y
+        assert small_x < x or width < 400
+        first = await page.value(KEPT)
+        for words in ("I heard", "one more"):
+            await page.shows("#captions", words)
+            await page.state("listening")
+            assert await page.value(KEPT) == first, "0 pixels"
+            await page.ask("say: one more")
+
+
+async def test_the_orb_moves_to_its_place_unless_less_motion_is_wanted(server: Running, browser: Chromium) -> None:
+    watch = "Element.prototype.animate = new Proxy(Element.prototype.animate, { apply: () => void window.moves++ })"
+    for motion, moves in (("no-preference", 1), ("reduce", 0)):
+        async with browser.page(reducedMotion=motion) as page:
+            await page.before(f"window.moves = 0; {watch}")
+            await page.open(server.http)
+            await page.ask("say: hello")
+            await page.shows("#captions .answer", "hello")
+            assert (await page.value("window.moves") >= moves) is True
+            assert (await page.value("window.moves") == 0) is (moves == 0)
+
+
+async def test_the_ring_of_the_orb_follows_the_users_voice(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(LINES)
+        await page.open(server.http)
+        await page.start()
+        quiet = await page.value("window.lines.listening.at(-1)")
+        await page.value("speak(1.0)")
+        await page.until(f"window.lines.hearing?.some((width) => width > {quiet} * 1.5)")
+
+
+# How wide the orb's lines are, in parts of its width, by the state of the conversation.
+LINES = """{
+  window.lines = {};
+  const { stroke } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.stroke = function () {
+    const lines = (window.lines[document.body.dataset.state] ??= []);
+    lines.push(this.lineWidth / this.canvas.width);
+    stroke.call(this);
+  };
+}"""
+
+
+async def test_a_welcome_is_centred_and_has_one_large_start(server: Running, browser: Chromium) -> None:
+    middle = "(({ x, width }) => x + width / 2)(document.getElementById(%r).getBoundingClientRect())"
+    for width, height in ((1440, 900), (390, 844)):
+        async with browser.page(viewport={"width": width, "height": height}) as page:
+            await page.open(server.http)
+            for part in ("orb", "invitation", "start"):
+                assert await page.value(middle % part) == pytest.approx(width / 2, abs=1), part
+            filled = "[...document.querySelectorAll('button.primary')].filter((one) => one.checkVisibility())"
+            assert await page.value(f"{filled}.map((one) => one.id)") == ["start"]
+
+
 async def test_each_popover_opens_at_its_button(page: Page) -> None:
     buttons = "[...document.querySelectorAll('button[popovertarget]')].map((one) => one.id)"
     box = "document.getElementById(%r).getBoundingClientRect().toJSON()"
@@ -144,7 +247,7 @@ async def test_on_a_phone_each_entry_of_the_menu_is_one_line(server: Running, br
         await page.do("click", "#open-menu")
         await page.until("document.getElementById('menu').matches(':popover-open')")
         heights = "[...document.querySelectorAll('#menu button')].map((one) => one.offsetHeight)"
-        assert max(await page.value(heights)) < 48
+        assert max(await page.value(heights)) <= 48
         assert await page.value("document.getElementById('menu').getBoundingClientRect().right") <= 360 - 12
 
 

@@ -159,8 +159,8 @@ async def test_the_models_own_examples_are_questions_until_something_was_said(pa
 
 async def test_the_models_name_and_voices_are_known_before_anything_is_said(page: Page) -> None:
     await page.shows("#model-name", "script")
-    options = "[...document.querySelectorAll('#voices label')].map((one) => [one.firstChild.value, one.textContent])"
-    assert await page.value(options) == [["tone", "Tone, a whistle"]]
+    options = "[...document.querySelectorAll('#voices label')].map((one) => [one.firstChild.value, one.innerText])"
+    assert await page.value(options) == [["tone", "ToneA whistle"]]
     await page.ask("say: hello")
     await page.shows("#route", "WebSocket")
     await page.shows("#session-model", "script")
@@ -189,7 +189,7 @@ async def test_the_settings_say_how_soon_it_answers_and_what_its_part_is(page: P
     await page.do("press", "Escape", on="page.keyboard")
     await page.do("click", "#open-settings")
     await page.do("selectOption", "#eagerness", "high")
-    await page.do("click", "#settings button.strong")
+    await page.do("click", "#settings button.primary")
     await page.ask("say: hello")
     await page.shows("#captions .answer", "hello")
     (asked,) = [event["session"] for event in await page.wire("session.update")]
@@ -568,6 +568,40 @@ async def test_the_camera_is_shown_to_the_model_and_to_its_owner(page: Page) -> 
     await page.do("click", "#camera")
     await page.until("document.querySelector('#preview video') === null")
     assert await page.wire("error") == []
+
+
+async def test_the_screen_is_shared_and_shown(page: Page) -> None:
+    await page.value("""void (navigator.mediaDevices.getDisplayMedia = async () => {
+      const canvas = Object.assign(document.createElement("canvas"), { width: 320, height: 200 });
+      const context = canvas.getContext("2d");
+      setInterval(() => context.fillRect(Math.random() * 320, 0, 9, 200), 50);
+      return canvas.captureStream(10);
+    })""")
+    await page.do("click", "#screen")
+    await page.until("document.querySelector('#preview video')?.videoWidth === 320")
+    assert await page.value("document.getElementById('screen').getAttribute('aria-pressed')") == "true"
+    await page.ask("say: a screen")
+    await page.until("document.querySelector('#captions .user canvas') !== null")
+    await page.shows("#captions .answer", "a screen")
+    await page.do("click", "#screen")
+    await page.until("document.querySelector('#preview video') === null")
+
+
+async def test_the_theme_key_switches_and_the_browser_keeps_the_choice(server: Running, browser: Chromium) -> None:
+    async with browser.page(colorScheme="light") as page:
+        await page.open(server.http)
+        await page.do("click", "#theme")
+        assert await page.value("document.documentElement.dataset.theme") == "dark"
+        assert await page.value("JSON.parse(localStorage.getItem('parley.choices')).theme") == "dark"
+        assert await page.value("document.getElementById('themes').value") == "dark"
+
+
+async def test_the_page_can_be_installed(page: Page) -> None:
+    manifest = await page.value("fetch(document.querySelector('link[rel=manifest]').href).then((got) => got.json())")
+    assert manifest["display"] == "standalone"
+    assert manifest["icons"]
+    for icon in manifest["icons"]:
+        assert await page.value(f"fetch({json.dumps(icon['src'])}).then((got) => got.ok)")
 
 
 async def test_a_pasted_picture_goes_with_the_question(page: Page) -> None:

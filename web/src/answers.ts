@@ -104,7 +104,7 @@ export class Answers {
 }
 
 function labelled(name: string, label: string, act: () => void): HTMLButtonElement {
-  const one = button("", act);
+  const one = button("", act, "quiet");
   one.title = label;
   one.append(icon(name), made("span", label));
   return one;

@@ -5,6 +5,8 @@ import { made } from "./dom";
 export interface Choice {
   readonly id: string;
   readonly name: string;
+  /** What else is known about it. */
+  readonly note?: string;
 }
 
 /** Fills a box with the choices; `more` makes something that stands beside one. Unchanged choices keep the keyboard's place. */
@@ -29,7 +31,9 @@ export function fill(
       input.checked = choice.id === known;
       input.addEventListener("change", () => choose(choice.id));
       const label = made("label");
-      label.append(input, made("span", choice.name));
+      const words = made("span", choice.name);
+      if (choice.note) words.append(made("small", choice.note));
+      label.append(input, words);
       const row = made("div", "", "choice");
       row.append(label);
       const beside = more(choice);

@@ -29,10 +29,14 @@ export function fillChips<T extends string>(box: HTMLElement, names: readonly (r
   const press = (id: T) => [...box.children].forEach((chip, at) => chip.setAttribute("aria-pressed", String(names[at]![0] === id)));
   box.append(
     ...names.map(([id, name]) =>
-      button(name, () => {
-        press(id);
-        choose(id);
-      }),
+      button(
+        name,
+        () => {
+          press(id);
+          choose(id);
+        },
+        "quiet",
+      ),
     ),
   );
   press(names[0]![0]);

@@ -59,7 +59,7 @@ export class EventsPanel {
   private row(direction: Direction, event: AnyEvent): Row {
     const line = made("li", "", `${direction} ${kindOf(event)}`);
     const row: Row = { at_ms: this.now(), direction, kind: kindOf(event), line, event, count: 1, text: pieceOf(event) };
-    const head = button("", () => toggle(row, head));
+    const head = button("", () => toggle(row, head), "event");
     const way = made("span", direction === "in" ? "←" : "→", "way");
     way.title = direction === "in" ? "From the server" : "To the server";
     head.setAttribute("aria-expanded", "false");

@@ -42,6 +42,6 @@ export class Hero {
   private offer(known: readonly string[]): void {
     if (known.join("\n") === this.known.join("\n")) return;
     this.known = known;
-    examples.replaceChildren(...known.map((one) => button(one, () => this.ask(one))));
+    examples.replaceChildren(...known.map((one) => button(one, () => this.ask(one), "secondary")));
   }
 }

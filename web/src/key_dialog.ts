@@ -19,7 +19,7 @@ export class KeyDialog {
     element("no-key").addEventListener("click", () => dialog.close());
     element("change-key").addEventListener("click", () => {
       element<HTMLDialogElement>("settings").close();
-      this.ask("It is kept in this tab only.");
+      this.ask("It is kept in this tab, and sent only to the server.");
     });
   }
 
@@ -42,7 +42,7 @@ export class KeyDialog {
 
   private use(key: string): void {
     this.voice.key = key || null;
-    element("key-state").textContent = key ? "A key is set in this tab." : "No key is set.";
-    element("change-key").textContent = key ? "Change the key" : "Enter a key";
+    element("key-state").textContent = key ? "Kept in this tab, and sent only to the server." : "Needed only if the server asks for one.";
+    element("change-key").textContent = key ? "Change" : "Enter a key";
   }
 }

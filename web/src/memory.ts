@@ -15,6 +15,10 @@ export interface Choices {
   readonly theme: Theme;
   /** Whether the model may use the page's own tools. */
   readonly pageTools: boolean;
+  /** Whether the server may store facts for later conversations. */
+  readonly remembers: boolean;
+  /** The name of this browser's user in the server's memory; null: it has none yet. */
+  readonly user: string | null;
 }
 
 const DEFAULTS: Choices = {
@@ -27,6 +31,8 @@ const DEFAULTS: Choices = {
   instructions: null,
   theme: "auto",
   pageTools: true,
+  remembers: false,
+  user: null,
 };
 
 export function choices(): Choices {

@@ -1,27 +1,26 @@
-/** The model and its voices, each with a preview, and the model's instructions. */
+/** The model, its voices and its instructions. */
 
-import { fill, type Choice } from "./choices_list";
-import { button, element, icon, made } from "./dom";
+import { element, made } from "./dom";
 import { choices, choose } from "./memory";
-import { Problem, type Loaded, type VoiceClient } from "./library";
-import { OneSound } from "./one_sound";
+import { languageName } from "./languages";
+import type { Loaded, Problem, VoiceClient } from "./library";
+import { VoiceList } from "./voice_list";
 
 const name = element("model-name");
-const voices = element("voices");
 const instructions = element<HTMLTextAreaElement>("instructions");
 
 const ABILITIES: Record<string, string> = { audio: "hears speech", image: "sees pictures", tools: "calls tools", speech: "speaks" };
 
 export class ModelMenu {
   private model = "";
-  private choices: readonly Choice[] = [];
   private speaking: string | null = null; // the voice that answers
-  private readonly sound = new OneSound();
+  private readonly voices: VoiceList;
 
   constructor(
     private readonly voice: VoiceClient,
-    private readonly trouble: (problem: Problem) => void,
+    trouble: (problem: Problem) => void,
   ) {
+    this.voices = new VoiceList(voice, trouble);
     const { voice: chosen, instructions: told } = choices();
     if (chosen !== null) voice.useVoice(chosen);
     if (told !== null) voice.setInstructions((instructions.value = told));
@@ -29,20 +28,18 @@ export class ModelMenu {
   }
 
   learn(loaded: Loaded, speaking: string | null): void {
-    const { voices: ids = [], voice_details = ids.map((id) => ({ id, name: id, language: "" })) } = loaded;
     this.model = loaded.model ?? this.model;
-    this.choices = voice_details.map(({ id, name, language }) => ({ id, name: named(name, language) }));
-    this.speaking = speaking ?? this.speaking ?? choices().voice ?? this.choices[0]?.id ?? null;
+    this.speaking = speaking ?? this.speaking ?? choices().voice;
+    this.voices.learn(loaded, this.speaking, (id) => this.setVoice(id));
+    this.speaking ??= this.voices.first;
     element("model-title").textContent = this.model || "Model";
     element("abilities").textContent = sentence(loaded);
-    element("voice-row").hidden = this.choices.length === 0;
-    fill(voices, this.choices, this.speaking ?? "", (id) => this.setVoice(id), (choice) => this.preview(choice));
     this.show();
   }
 
   /** The name of the voice that answers. */
   get voiceName(): string {
-    return this.choices.find(({ id }) => id === this.speaking)?.name ?? "–";
+    return this.voices.nameOf(this.speaking);
   }
 
   get voiceId(): string {
@@ -50,8 +47,7 @@ export class ModelMenu {
   }
 
   private show(): void {
-    const voice = this.choices.length > 1 ? ` · ${this.voiceName.split(",")[0]}` : "";
-    name.replaceChildren(this.model || "Model", made("span", voice, "wide-only"));
+    name.replaceChildren(this.model || "Model", made("span", this.voices.several ? ` · ${this.voiceName}` : "", "wide-only"));
   }
 
   private setVoice(id: string): void {
@@ -65,32 +61,6 @@ export class ModelMenu {
     choose({ instructions: told });
     this.voice.setInstructions(told);
   }
-
-  private preview({ id, name }: Choice): HTMLElement {
-    const play = button("", () => void this.play(id, name), "round");
-    play.setAttribute("aria-label", `Hear ${name}`);
-    play.append(icon("play"));
-    return play;
-  }
-
-  private async play(voice: string, name: string): Promise<void> {
-    try {
-      await this.sound.play(async (context) => context.decodeAudioData(await this.fetchPreview(voice)));
-    } catch (error) {
-      this.trouble(new Problem("sound", `${name} could not be played: try again.`, error));
-    }
-  }
-
-  private async fetchPreview(voice: string): Promise<ArrayBuffer> {
-    const { server, key } = this.voice.place;
-    const response = await fetch(new URL("v1/audio/speech", server), {
-      method: "POST",
-      headers: { "Content-Type": "application/json", ...(key !== null && { Authorization: `Bearer ${key}` }) },
-      body: JSON.stringify({ model: this.model, input: "Hello. This is how I sound.", voice, response_format: "wav" }),
-    });
-    if (!response.ok) throw new Error(`HTTP ${response.status}`);
-    return response.arrayBuffer();
-  }
 }
 
 /** "Hears speech, sees pictures and calls tools. Languages: English." */
@@ -100,17 +70,4 @@ function sentence({ abilities = [], languages = [] }: Loaded): string {
   const listed = new Intl.ListFormat("en", { type: "conjunction" }).format(can);
   const names = languages.map(languageName).join(", ");
   return `${listed.charAt(0).toUpperCase()}${listed.slice(1)}.${names && ` Languages: ${names}.`}`;
-}
-
-/** A voice's name and, in the browser's words, its language. */
-function named(name: string, language: string): string {
-  return language === "" ? name : `${name}, ${languageName(language)}`;
-}
-
-function languageName(tag: string): string {
-  try {
-    return new Intl.DisplayNames(undefined, { type: "language" }).of(tag) ?? tag;
-  } catch {
-    return tag; // not one that the browser knows
-  }
 }

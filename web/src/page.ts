@@ -8,6 +8,8 @@ import { Composer } from "./composer";
 import { DeviceMenus } from "./device_menus";
 import { element } from "./dom";
 import { EventsPanel } from "./events_panel";
+import { FactsPanel } from "./facts_panel";
+import { glide } from "./glide";
 import { startHelp } from "./help";
 import { Hero, type Look } from "./hero";
 import { HostedCalls } from "./hosted_calls";
@@ -53,11 +55,15 @@ const devices = new DeviceMenus(voice, { mode: () => captions.leave(), trouble: 
 const model = new ModelMenu(voice, say);
 const tools = new PageTools(voice, audio, (text) => captions.divide(text), choices().pageTools);
 const session = new SessionPanel(voice, () => answers.sounds, () => ({ id: model.voiceId, name: model.voiceName }));
+const facts = new FactsPanel(voice);
 const composer = new Composer(voice, say);
 const hero = new Hero((question) => composer.ask(question));
 new Menu(captions, answers, { clear, begin: beginAnew });
 new Settings(voice, (wanted) => tools.use(wanted));
-new Inspector((panel) => panel === "panel-events" && events.show());
+new Inspector((panel) => {
+  if (panel === "panel-events") events.show();
+  if (panel === "panel-session") void facts.show();
+});
 startShortcuts();
 startHelp();
 startPhone();
@@ -99,6 +105,7 @@ voice.on("event", (direction, event) => {
   events.add(direction, event);
   answers.note(event);
   hosted.note(event);
+  facts.note(event);
   session.note(direction, event);
 });
 voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null));
@@ -128,7 +135,7 @@ function show(): void {
 function showLook(): void {
   const look = lookNow();
   if (document.body.dataset["look"] !== look) {
-    document.body.dataset["look"] = look;
+    glide(element("orb"), () => (document.body.dataset["look"] = look));
     captions.follow();
   }
   hero.show(look);
@@ -160,6 +167,7 @@ function learn(told: Loaded, speaking: string | null): void {
   composer.learn(loaded);
   captions.english = loaded.languages?.join() === "en";
   session.learn(loaded);
+  facts.learn(loaded);
   show();
 }
 

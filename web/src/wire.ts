@@ -73,6 +73,8 @@ export interface Loaded {
   readonly languages?: readonly string[];
   /** One sentence for each thing that people should know before they talk to it. */
   readonly notes?: readonly string[];
+  /** Whether a session can remember facts about its user. */
+  readonly memory_available?: boolean;
 }
 
 export interface VoiceDetail {

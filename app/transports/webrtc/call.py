@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.live import LiveDialect
 from app.realtime.ports import CALL
 from app.realtime.session_context import SessionContext
 from app.service import Service
@@ -42,6 +43,9 @@ class PeerCall(OpenCall):
         """Return another connection for the call's client: the first one, or one for resuming."""
         context = self._context
         camera = context.camera
-        return PeerConnection(
+        peer = PeerConnection(
             self.id, self._settings, self.inbox, self._loop_time, camera, context.now, dialect=self._dialect
         )
+        if isinstance(self._dialect, LiveDialect):
+            peer.channel.permissions = self._dialect.config.permissions
+        return peer

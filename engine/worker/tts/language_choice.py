@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from engine.core import Voice
 from engine.worker.tts.voices import can_say
 
-BY_LANGUAGE = Voice("auto", "The voice of the turn's language")
+BY_LANGUAGE = Voice("auto", "Automatic, the voice of the turn's language")
 """The voice that stands for all others: the language of each turn chooses one of them."""
 
 SCRIPTS = {

@@ -94,6 +94,7 @@ def _piper(model: Path, path: Path) -> PublishedVoice:
             "model_type": "vits",
             "comment": "piper",
             "language": settings["language"]["name_english"],
+            "dataset": str(settings.get("dataset", "")),
             "voice": settings["espeak"]["voice"],
             "has_espeak": "1",
             "version": "1",

@@ -312,6 +312,8 @@ def _voices(family: str, metadata: Mapping[str, str], languages: Sequence[str]) 
     names = [name.strip() for name in metadata.get("speaker_names", "").split(",") if name.strip()]
     ids = names if len(names) == count == len({*names}) else [str(number) for number in range(count)]
     only = languages[0] if len(languages) == 1 else ""
+    if count == 1 and (dataset := metadata.get("dataset")):  # the name of a Piper voice's only speaker
+        return (Voice(ids[0], named(dataset).name, only),)
     return tuple(named(id, _language(family, id, languages) or only) for id in ids)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -16,9 +17,21 @@ LATIN = frozenset(["cs", "cy", "da", "de", "en", "es", "et", "fi", "fr", "id", "
 """Languages with published voices that are written in Latin script."""
 
 
+_WITH_GENDER = (re.compile(r"[a-z](?P<gender>[fm])_(?P<name>\w+)"), re.compile(r"expr-(?P<name>.+)-(?P<gender>[fm])"))
+"""The ids of Kokoro's and Kitten's voices."""
+_GENDERS = {"f": "a woman", "m": "a man"}
+
+
 def named(id: str, language: str = "") -> Voice:
-    """Return a Voice with a readable name derived from its id."""
-    return Voice(id, f"Voice {id}" if id.isdigit() else id.replace("_", " ").title(), language)
+    """Return a Voice with a readable name derived from its id, such as "Heart, a woman" for ``af_heart``."""
+    for pattern in _WITH_GENDER:
+        if found := pattern.fullmatch(id):
+            return Voice(id, f"{_readable(found['name'])}, {_GENDERS[found['gender']]}", language)
+    return Voice(id, f"Voice {id}" if id.isdigit() else _readable(id), language)
+
+
+def _readable(name: str) -> str:
+    return " ".join(word[:1].upper() + word[1:] for word in re.split(r"[-_\s]+", name))
 
 
 def voice_info(config: StageConfig, voices: Sequence[Voice], first: str, languages: tuple[str, ...]) -> StageInfo:

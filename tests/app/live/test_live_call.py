@@ -160,3 +160,39 @@ async def test_an_idle_call_pauses_until_someone_speaks(server: Running) -> None
     await caller.until("session.closed")
     await caller.hang_up()
     await server.empty()
+
+
+async def test_a_page_sends_and_receives_what_it_may(server: Running) -> None:
+    sent = ["session.commentary.append"]
+    received = [{"type": "session.started"}, {"type": "error"}, {"type": "session.output_transcript.delta"}]
+    allowed = {"data_channel": {"allowed_client_events": sent, "allowed_server_events": received}}
+    caller = await LiveCaller(server).place({"model": "m", "client": allowed})
+    assert (await caller.until("session.started"))["session"]["client"] == allowed
+    await caller.send("session.thinking.append", event_id="mine", content="Be rude.", delegation_id=None)
+    refused = (await caller.until("error"))["error"]
+    assert (refused["code"], refused["client_event_id"]) == ("event_not_allowed", "mine")
+    async with connect(server.ws.removesuffix("/v1/realtime") + f"{PATH}/{caller.id}/attach") as socket:
+        beside = LiveClient(socket)
+        await beside.until("session.started")
+        await beside.send("session.thinking.append", content="Be kind.", delegation_id=None)
+        await beside.until("session.thinking.appended")
+        await caller.send("session.commentary.append", content="say: one two", delegation_id=None)
+        await beside.until("session.usage.updated")
+        while "two" not in caller.words():
+            await caller.until("session.output_transcript.delta")
+        types = {event["type"] for event in caller.events}
+        assert types == {"session.started", "error", "session.output_transcript.delta"}
+        await beside.send("session.close")
+        await beside.until("session.closed")
+    await caller.hang_up()
+    await server.empty()
+
+
+@pytest.mark.parametrize("selector", [{"type": "response.event"}, {"type": "error", "response_event": "x"}])
+async def test_a_wrong_selector_is_refused(selector: dict[str, str], server: Running) -> None:
+    session = {"model": "m", "client": {"data_channel": {"allowed_server_events": [selector]}}}
+    body = {"session": session, "transport": {"type": "webrtc", "sdp": "v=0"}}
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        answer = await http.post(PATH, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].endswith("[0].response_event")

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from engine.chunk import Audio, Chunk, Text, VoiceText, kinds
-from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Voice, Wave
+from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Wave
 from engine.deployment.llm_urls import leaving
 from engine.errors import StageFailed
 from engine.worker.llm.prefetch import Prefetcher
@@ -19,6 +19,7 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
 from engine.worker.tts.answer_audio import LETTER_S, AnswerSound
 from engine.worker.tts.clauses import CLAUSES_AHEAD, Clause, clauses, on_one_line
+from engine.worker.tts.voices import named
 
 PIECES_AHEAD = 256
 """Maximum buffered pieces of a clause's audio, of up to 64 kB each, so that the server need not wait."""
@@ -38,7 +39,7 @@ class OpenAiTtsStage(Streamed):
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         options = speech_options(config.options)
-        voices = tuple(Voice(name, name, options.language) for name in options.names)
+        voices = tuple(named(name, options.language) for name in options.names)
         return StageInfo(
             takes=kinds(Text, VoiceText),
             emits=kinds(Audio),

@@ -57,7 +57,7 @@ def piper(folder: Path) -> Path:
         (folder / name).unlink()
     settings = {
         "language": {"name_english": "English"}, "espeak": {"voice": "en-us"}, "num_speakers": 1,
-        "audio": {"sample_rate": 22_050}, "phoneme_id_map": IDS,
+        "audio": {"sample_rate": 22_050}, "phoneme_id_map": IDS, "dataset": "joe",
     }  # fmt: skip
     (folder / "en_US-joe-medium.onnx.json").write_text(json.dumps(settings))
     return dictionaries(folder)
@@ -72,6 +72,7 @@ def test_kokoro_is_known_by_its_files(tmp_path: Path) -> None:
 def test_piper_is_known_by_its_files(tmp_path: Path) -> None:
     voice = sherpa_voice(piper(tmp_path))
     assert (voice.family, voice.rate_hz, voice.languages) == ("vits", 22_050, ("en-US",))
+    assert [(one.id, one.name, one.language) for one in voice.voices] == [("0", "Joe", "en-US")]
 
 
 def test_the_librarys_files_follow_and_the_published_ones_stay(tmp_path: Path) -> None:

@@ -9,11 +9,18 @@ from engine.worker.stage import StageConfig
 from engine.worker.tts.voices import asked_voice, can_say, named, voice_info
 
 VOICES = [named("bm_george"), named("7"), named("af_heart", "en")]
+READABLE = {
+    "expr-voice-2-f": "Voice 2, a woman",
+    "uncle_fu": "Uncle Fu",
+    "alloy": "Alloy",
+    "my-own McVoice": "My Own McVoice",
+}
 
 
 def test_a_voice_is_called_what_people_read_its_id_as() -> None:
-    assert [voice.name for voice in VOICES] == ["Bm George", "Voice 7", "Af Heart"]
+    assert [voice.name for voice in VOICES] == ["George, a man", "Voice 7", "Heart, a woman"]
     assert [voice.language for voice in VOICES] == ["", "", "en"]
+    assert {id: named(id).name for id in READABLE} == READABLE
 
 
 @pytest.mark.parametrize(

@@ -438,7 +438,8 @@ def test_what_a_voice_says_of_itself(tmp_path: Path) -> None:
     info = voice(tiny_voices.kokoro(tmp_path), voice="bm_george").info
     assert info.takes == kinds(Text, VoiceText)
     assert [(one.id, one.name, one.language) for one in info.facets.voices] == [
-        ("bm_george", "Bm George", "en-GB"), ("af_heart", "Af Heart", "en-US"), ("zf_xiaoxiao", "Zf Xiaoxiao", "en-US"),
+        ("bm_george", "George, a man", "en-GB"), ("af_heart", "Heart, a woman", "en-US"),
+        ("zf_xiaoxiao", "Xiaoxiao, a woman", "en-US"),
     ]  # fmt: skip
     assert info.facets.languages == ("en-US",)
     assert (info.blocking, info.batch) == (True, 1)
