@@ -86,10 +86,9 @@ class VoiceTurns:
         turn.recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
         if turn.utterance is not None:
             self._push(turn.utterance, clean)
-        if self._echo_gain_db != config.echo_gain_db:
-            self._hear_echo()
-        if turn.utterance is not None or config.overlap_ms != self._hold_ms:
-            self._tune()  # more may have been understood, or a response has begun or ended
+        changed = config.overlap_ms != self._hold_ms or config.echo_gain_db != self._echo_gain_db
+        if turn.utterance is not None or changed:
+            self._tune()  # more may have been understood, a response has begun or ended, or an echo was found
         for event in self._detector.feed(pcm):
             if self._overlap is not None:
                 self._overlap.follow(event)
@@ -212,12 +211,6 @@ class VoiceTurns:
             self._outcomes.tuner = None
         elif tuner is None or tuner.target != target:
             self._outcomes.tuner = WaitTuner(target)
-
-    def _hear_echo(self) -> None:
-        """Follow the level of the echo. What seemed to be a voice before the first echo was found may be its start."""
-        if self._detector.config.echo_gain_db == 0.0 and self._turn.utterance is None:
-            self._detector.reset()
-        self._tune()
 
     @property
     def _echo_gain_db(self) -> float:
