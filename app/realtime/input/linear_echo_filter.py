@@ -50,7 +50,8 @@ class LinearEchoFilter:
     def _adapt(self, left: NDArray[np.complex64]) -> None:
         """Update the response by the spectrum of what the filter left in a frame."""
         powers = np.square(np.abs(self._spectra))
-        self._unexplained = _SMOOTH * self._unexplained + (1 - _SMOOTH) * np.square(np.abs(left))
+        power = np.square(np.abs(left), dtype=np.float32)
+        self._unexplained += (1 - _SMOOTH) * (power - self._unexplained)
         steps = self._error / ((powers * self._error).sum(0) + self._unexplained + _SILENCE)
         change = np.fft.irfft(steps * np.conj(self._spectra) * left)
         change[:, FRAME:] = 0  # a partition's response is one frame long
