@@ -25,6 +25,7 @@ from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decoding import Decoding
 from app.realtime.inference_thread import InferenceThread
+from app.realtime.input.echo_canceller import echo_canceller
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import EnginePort, Vad
@@ -196,6 +197,7 @@ class Service:
         self.tracing = Tracing(self.settings.otel, self.settings.name)
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
+        self._echo_canceller = echo_canceller(self.settings.turns.echo_cancellation)
 
     @property
     def described(self) -> ModelInfo:
@@ -251,6 +253,7 @@ class Service:
             settings.camera_every_s,
             settings.summarize_at,
             settings.instructions,
+            echo_canceller=self._echo_canceller,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,
