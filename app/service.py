@@ -26,6 +26,7 @@ from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decoding import Decoding
 from app.realtime.inference_thread import InferenceThread
+from app.realtime.input.echo_canceller import echo_canceller
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import Vad
@@ -87,6 +88,7 @@ class Service:
         self.tracing = Tracing(self.settings.otel, self.settings.name)
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
+        self._echo_canceller = echo_canceller(self.settings.turns.echo_cancellation)
 
     @property
     def engine_host(self) -> EngineHost:
@@ -146,6 +148,7 @@ class Service:
             settings.camera_every_s,
             settings.summarize_at,
             settings.instructions,
+            echo_canceller=self._echo_canceller,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,

@@ -109,6 +109,9 @@ class TurnSettings:
     """Milliseconds of uninterrupted speech that start a turn. Clicks are shorter."""
     echo_guard: bool = True
     """Whether the server distinguishes the user from its own answer in the microphone signal."""
+    echo_cancellation: Literal["never", "auto", "always"] = "auto"
+    """Whether the server removes the echo of its answers from the microphone signal. ``auto``: once it finds an echo.
+    Clients with echo cancellation of their own are then left alone."""
     ahead: bool = True
     """Whether the model processes speech while the user is still speaking. Otherwise it receives the turn at its
     end."""
