@@ -277,7 +277,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     routers = [routes(service) for routes in ROUTERS]
     # the Gate requires them; this only documents it
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []
-    for router in (*routers, calls_routes(service, calls, open_calls), live_routes(calls, open_calls)):
+    for router in (*routers, calls_routes(service, calls, open_calls), live_routes(service, calls, open_calls)):
         app.include_router(router, dependencies=keys)
     for router in telephone_routes(service.settings.telephone, telephones):
         app.include_router(router)

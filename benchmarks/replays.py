@@ -1,9 +1,11 @@
 """Record sessions of the script model and of nano, replay each, and count those whose events are equal.
 
-    python -m benchmarks.replays [--sessions 100] [--at-once 4] [--folder FOLDER] [--json FILE]
+    python -m benchmarks.replays [--sessions 100] [--at-once 4] [--folder FOLDER] [--models script,nano] [--json FILE]
+    python -m benchmarks.replays --only FOLDER
 
 Half of the sessions talk to the script model and half to nano, in real time: spoken and typed questions, questions over
-the answer, and `semantic_vad` in every second session. With ``--folder`` the recordings are kept.
+the answer, and `semantic_vad` in every second session. With ``--folder`` the recordings are kept, and ``--only``
+replays those of an earlier run. ``--models`` names other configurations, such as the starter with its language model.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ TYPED = {
     "script": ("say: one two three", "long 30", "said"),
     "nano": ("what is two plus three?", "spell house"),
 }
+OPEN = ("What is the capital of France?", "Tell me a short story about a cat.")
+"""Typed questions for other models."""
 ANSWER_S = 20.0
 """Seconds to wait for the end of an answer."""
 
@@ -116,7 +120,8 @@ async def call(url: str, model: str, number: int, lines: list[Pcm]) -> None:
             await asyncio.sleep(1.2 + 0.037 * number % 1)
             await caller.say(lines[(number + 7) % len(lines)])
         await caller.answered()
-        await caller.type(TYPED[model][number % len(TYPED[model])])
+        typed = TYPED.get(model, OPEN)
+        await caller.type(typed[number % len(typed)])
         if number % 5 == 0:
             await asyncio.sleep(0.3)
             await caller.send("response.cancel")
@@ -161,13 +166,14 @@ def main() -> None:
     made.add_argument("--sessions", type=int, default=100)
     made.add_argument("--at-once", type=int, default=4)
     made.add_argument("--folder", type=Path)
+    made.add_argument("--only", type=Path)
     made.add_argument("--models", default="script,nano")
     made.add_argument("--json", type=Path)
     options = made.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.folder or Path(scratch)
+        folder = options.only or options.folder or Path(scratch)
         folder.mkdir(exist_ok=True)
-        models = options.models.split(",")
+        models = options.models.split(",") if options.only is None else []
         for model in models:
             asyncio.run(record(folder, model, options.sessions // len(models), options.at_once))
         figures = report(folder)

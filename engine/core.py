@@ -27,8 +27,9 @@ ANSWER: frozenset[Want] = frozenset({"transcript", "text", "audio"})
 IN_WRITING: frozenset[Want] = frozenset({"transcript", "text"})
 """The parts of an answer without audio."""
 
-Ability = Literal["text", "audio", "image", "video", "tools", "speech"]
-"""An input that a model accepts ("text", "audio", "image", "video"), or an output it gives ("tools", "speech")."""
+Ability = Literal["text", "audio", "image", "video", "tools", "json", "speech"]
+"""An input that a model accepts ("text", "audio", "image", "video"), or an output it gives ("tools", "json", "speech").
+"""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text", forbid_unknown_fields=True):
@@ -112,6 +113,17 @@ class ToolDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON schema of its arguments."""
 
 
+class JsonFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The JSON that an answer must be."""
+
+    schema: dict[str, Any] | None = None
+    """Its JSON schema; None: any object."""
+    name: str = ""
+    description: str = ""
+    strict: bool | None = None
+    """What the client has set, for remote servers. Models on this machine always follow the schema."""
+
+
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the next token is drawn. For None, the model family's default applies."""
 
@@ -174,6 +186,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """"auto", "none", "required", or the name of the tool to call. A model family that cannot obey rejects the
     request.
     """
+    format: JsonFormat | None = None
+    """The JSON that the answer must be; None: any text. Needs a model with the ability "json"."""
     max_text_tokens: int = 512
     """Maximum length of the answer, in tokens of text."""
     max_audio_s: float = 160.0
@@ -324,6 +338,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The kinds of ``Request.hints`` that this speech recogniser uses."""
     summarizes: bool = False
     """Whether this thinker can follow the instruction to summarize its conversation, as general language models can."""
+    writes_json: bool = False
+    """Whether this thinker obeys ``Request.format``."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

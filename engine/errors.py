@@ -7,7 +7,8 @@
     ├── ConfigError             an invalid configuration; the message names the path of the key
     ├── WeightsError            weights that are missing, damaged, or of another model
     ├── RequestError            a request that cannot be served because of its own content
-    │   └── ContextOverflow     its prompt is longer than the model's context
+    │   ├── ContextOverflow     its prompt is longer than the model's context
+    │   └── SchemaError         its JSON schema is invalid, or cannot be enforced; the message has the JSON path
     ├── StageUnavailable        a stage has no replica that accepts the request
     │   └── Overloaded          every replica is busy, and the queue is full
     ├── Declined                a model of a chain passes the request on to the next model
@@ -64,6 +65,10 @@ class RequestError(EngineError):
 
 class ContextOverflow(RequestError):
     code = "context_overflow"
+
+
+class SchemaError(RequestError):
+    code = "invalid_json_schema"
 
 
 class StageUnavailable(EngineError):

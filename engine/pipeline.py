@@ -100,6 +100,8 @@ class Pipeline:
         if self._is_voice:
             raise RequestError(f"{self.model.name} is only a voice: it can speak a given text, but not answer.")
         self._check_wants(request.wants)
+        if request.format is not None and "json" not in self.model.abilities:
+            raise RequestError(f"{self.model.name} cannot answer in JSON. Request text, or use a language model.")
         places = [n for n in range(len(self.stages)) if self._brings(n, request.wants)]
         places = [n for n in places if request.hears or not self.stages[n].hears_only]
         if reason := _first(self.stages[n].unfit for n in places):
@@ -177,6 +179,7 @@ class Pipeline:
             found |= stage.facets.sees
             found |= {"audio"} if stage.takes & SPEECH else set()
             found |= {"tools"} if stage.emits & kinds(ToolCall) else set()
+            found |= {"json"} if stage.facets.writes_json else set()
             found |= {"speech"} if stage.emits & kinds(Audio) else set()
             found |= {"text"} if stage.answers else set()
         return frozenset(found)

@@ -1,8 +1,9 @@
 """Every code block of every page is held by a test, but for a few that say why they are not.
 
 Programs are run by tests/test_readme.py, servers and benches by tests/test_commands.py, pages by
-tests/web/test_library.py, programs of other clients by tests/conformance/test_clients.py, a proxy's configuration by
-tests/app/transports/test_reverse_proxies.py, and what is said to a proxy by tests/deploy/test_haproxy.py;
+tests/web/test_library.py, answers in JSON by tests/app/http/test_answer_format.py, programs of other clients by
+tests/conformance/test_clients.py, a proxy's configuration by tests/app/transports/test_reverse_proxies.py, and what is
+said to a proxy by tests/deploy/test_haproxy.py;
 configurations and events are read here, and so is every command: that what it names is there (a program, its options, a
 target, a file), in blocks and spans alike.
 """
@@ -38,7 +39,7 @@ from tests.test_readme import PAGES, ROOT
 
 HELD = {
     "bash": {"run", "install", "serve", "start", "measure", "join", "drain"},
-    "python": {"run", "serve", "key", "extend"},
+    "python": {"run", "serve", "key", "extend", "json"},
     "html": {"web"},
     "javascript": {"client"},
     "nginx": {"proxy"},

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from app.commands import terminal
 from app.commands.deployment import deployment
-from app.recording.comparison import differences, events_of, turns
-from app.recording.file import BadRecording, RecordedSession, read
+from app.recording.bad_recording import BadRecording
+from app.recording.comparison import conversation_differences, differences, events_of, turns
+from app.recording.file import RecordedSession, read
 from app.recording.lines import audio_path
 from app.recording.replay import replay
 from app.refusal import Refusal
@@ -25,19 +26,21 @@ def run_replay(path: Path, config: str | None) -> int:
     except BadRecording as error:
         terminal.fail(str(error))
         return UNREADABLE
-    if config is None and "configuration" not in recorded.head:
-        raise ConfigError("this recording contains no configuration: name one, such as nano")
+    if config is None and recorded.is_of_page:
+        raise ConfigError("a download of the page contains no configuration: name one, such as nano")
     try:
         with terminal.waiting("replaying"):
             done = replay(recorded, None if config is None else deployment(config))
     except Refusal as refusal:
         raise ConfigError(f"the configuration refuses the session's settings: {refusal}") from None
-    found = differences(events_of(recorded.server), done.events)
+    compared = conversation_differences if recorded.is_of_page else differences
+    found = compared(events_of(recorded.server), done.events)
     for line in found:
         terminal.say(line)
     share = done.took_s / max(recorded.end_s, 0.001)
     terminal.say(f"{recorded.end_s:.1f} s replayed in {done.took_s:.1f} s ({share:.2f} of real time).")
-    terminal.say("The replay differs." if found else f"All {len(done.events)} server events are equal.")
+    equal = "The conversation is equal." if recorded.is_of_page else f"All {len(done.events)} server events are equal."
+    terminal.say("The replay differs." if found else equal)
     return DIFFERENT if found else EQUAL
 
 
@@ -48,6 +51,8 @@ def write_case(path: Path, case: Path) -> int:
     except BadRecording as error:
         terminal.fail(str(error))
         return UNREADABLE
+    if recorded.is_of_page:
+        raise ConfigError("a download of the page contains no configuration. Record the session on the server")
     if case.exists():
         raise ConfigError(f"{case} exists already. Choose another name")
     copy = case.with_suffix(".jsonl")

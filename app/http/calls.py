@@ -16,10 +16,12 @@ from app import strict_json
 from app.access.auth import caller_of
 from app.http.body import StrictRoute
 from app.http_errors import HttpRefusal
-from app.ids import elsewhere
+from app.ids import elsewhere, new_id
 from app.realtime.protocol import beta
 from app.service import Service
 from app.transports.open_calls import OpenCalls
+from app.transports.opening import Opening
+from app.transports.recorded_session import asks_for_recording
 from app.transports.resumable_session import NoWayBack
 from app.transports.webrtc.calls import WebRtcCalls
 from app.transports.webrtc.turn_credentials import servers_for
@@ -59,7 +61,9 @@ def calls_routes(service: Service, calls: WebRtcCalls, open_calls: OpenCalls) ->
         asked, token = request.query_params, request.query_params.get("resume")
         try:
             if token is None:
-                id, answer = await calls.begin(offer, start, asked.get("model", "")[:200], caller)
+                record = asks_for_recording(request, service)
+                opening = Opening(caller, asked.get("model", "")[:200], start, record=record)
+                id, answer = await calls.begin(offer, opening, new_id("rtc", calls.server))
             else:
                 id, answer = await calls.resume(offer, token, asked.get("after", ""), caller)
         except NoWayBack as lost:

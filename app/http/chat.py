@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.http.answer_format import ChatFormat, checked_format
 from app.http.body import Responses, StrictRoute
 from app.http.completion import StreamedCompletion, WholeCompletion
 from app.http.live import Write
@@ -28,7 +29,7 @@ from app.http.question import (
     refuse_unserved,
 )
 from app.http.sound import Format
-from app.http_errors import RESPONSES
+from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
 from app.service import Service
 
@@ -42,7 +43,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("auto", "none"),
     "web_search_options": ({},),
-    "response_format": ({"type": "text"},),
 }
 """Unsupported fields that would change the answer. None and the values here mean the same as omitting the field.
 
@@ -94,6 +94,9 @@ class ChatRequest(SamplingFields):
     tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
+    response_format: ChatFormat | None = Field(
+        default=None, description="The JSON that a text answer must be: any object, or a value of a JSON schema."
+    )
     stop: StopString | Annotated[list[StopString], Field(max_length=4, fail_fast=True)] | None = Field(
         default=None, description="The text ends before the first of these strings, the audio after a complete word."
     )
@@ -133,7 +136,12 @@ def chat(service: Service) -> APIRouter:
 
 
 def _question(service: Service, body: ChatRequest) -> Question:
-    """Convert the request body to a ``Question``. Raises HttpRefusal if its model or voice cannot be served."""
+    """Convert the request body to a ``Question``. Raises HttpRefusal if its model, voice or format cannot be served."""
+    if body.speaks and body.response_format is not None and body.response_format.type != "text":
+        message = "response_format: a spoken answer is text. Request JSON with modalities ['text']."
+        raise HttpRefusal(400, "unsupported_value", message, "response_format")
+    for i, tool in enumerate(body.tools or ()):
+        tool.function.check(f"tools.{i}.function.parameters")
     return Question(
         id=new_id("chatcmpl"),
         path="messages",
@@ -145,6 +153,7 @@ def _question(service: Service, body: ChatRequest) -> Question:
         most_tokens=body.max_completion_tokens or body.max_tokens,
         speaks=body.speaks,
         stop=body.stops(),
+        format=checked_format(body.response_format, "response_format"),
     )
 
 

@@ -5,6 +5,7 @@ Source: openai-python ``resources/live``. The settings, the offer and the answer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,8 +16,10 @@ from app.http.body import StrictRoute
 from app.http_errors import HttpRefusal
 from app.ids import elsewhere, new_id
 from app.live import started
+from app.service import Service
 from app.transports.live_calls import opening_of
 from app.transports.open_calls import OpenCalls
+from app.transports.recorded_session import asks_for_recording
 from app.transports.webrtc.calls import WebRtcCalls
 
 PATH = "/v1/live/sessions"
@@ -40,7 +43,7 @@ class _LiveRoute(StrictRoute):
     max_bytes = 256 * 1024  # an offer, and instructions and tools
 
 
-def live_routes(calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
+def live_routes(service: Service, calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
     """Return the routes of one server."""
     router = APIRouter(route_class=_LiveRoute, tags=["Live"])
 
@@ -50,8 +53,9 @@ def live_routes(calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
             message = f"The transport {asked.transport.type!r:.60} is not supported: use webrtc, or a WebSocket."
             raise HttpRefusal(400, "not_supported", message, "transport.type")
         config, id = started(asked.session, media=True), new_id("live", calls.server)
-        opening = opening_of(caller_of(request.scope), config, id)
-        _, answer = await calls.open_for(asked.transport.sdp, opening, id)
+        record = asks_for_recording(request, service)
+        opening = replace(opening_of(caller_of(request.scope), config, id), record=record, live=asked.session)
+        _, answer = await calls.begin(asked.transport.sdp, opening, id)
         response.headers["location"] = f"{PATH}/{id}"
         return {"session": {"id": id}, "transport": {"type": "webrtc", "sdp": answer}}
 

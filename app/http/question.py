@@ -20,6 +20,7 @@ from app.http.body import room_of
 from app.http.live import EVENTS, ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
 from app.http.names import Names
+from app.http.strict_schema import check_strict
 from app.http_errors import ERRORS, HttpRefusal, refusal_of
 from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
@@ -27,7 +28,7 @@ from app.realtime.session_context import SessionContext
 from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
-from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, ToolDefinition
+from engine import ANSWER, IN_WRITING, AudioPart, JsonFormat, Message, Output, Sampling, TextPart, ToolDefinition
 from engine import Request as EngineRequest
 
 Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -37,6 +38,12 @@ class FunctionSpec(BaseModel):
     name: str = Field(min_length=1, max_length=128)
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = Field(default=None, description="Whether the rules of strict mode are checked.")
+
+    def check(self, param: str) -> None:
+        """Raise HttpRefusal if the parameters break the rules of strict mode. ``param`` is their path."""
+        if self.strict and self.parameters is not None:
+            check_strict(self.parameters, f"function {self.name!r}", param)
 
     def tool(self) -> ToolDefinition:
         return ToolDefinition(self.name, self.description or "", self.parameters or {})
@@ -84,6 +91,9 @@ class Question:
     most_tokens: int | None = None
     speaks: bool = False
     stop: Sequence[str] = ()
+    format: JsonFormat | None = None
+    """The JSON that the answer must be; None for text."""
+    format_field: str = "response_format"
     instructions: str = ""
     before: History = field(default_factory=History)
     hosted: bool = False
@@ -221,6 +231,7 @@ async def _asked(service: Service, http: Request, question: Question) -> EngineC
         sampling=question.sampling,
         tools=question.tools,
         tool_choice=question.tool_choice,
+        format=question.format,
         max_text_tokens=min(question.most_tokens or limits.answer_tokens, limits.answer_tokens),
         max_audio_s=limits.answer_s,
     )
@@ -229,6 +240,10 @@ async def _asked(service: Service, http: Request, question: Question) -> EngineC
 
 def _check(question: Question, context: SessionContext) -> None:
     """Check what pydantic can't, before anything is decoded. Raises HttpRefusal or Refusal."""
+    model = context.engine.model
+    if question.format is not None and "json" not in model.abilities:
+        message = f"{model.name} cannot answer in JSON: request text, or use a language model."
+        raise HttpRefusal(400, "unsupported_value", message, question.format_field)
     last = len(question.messages) - 1
     roles = [message.role for message in (*question.before.messages, *question.messages)]
     if roles[-1:] == ["assistant"] and not question.hosted:
@@ -238,7 +253,7 @@ def _check(question: Question, context: SessionContext) -> None:
     check_texts(
         question.messages,
         question.path,
-        context.engine.model,
+        model,
         tools=json_size(question.tools),
         instructions=len(question.instructions),
         before=question.before.chars,

@@ -11,7 +11,6 @@ from app.http.question import FunctionSpec
 
 class FunctionTool(FunctionSpec):
     type: Literal["function"] = Field(description="A function that the client runs.")
-    strict: bool | None = None
 
 
 class McpTool(BaseModel):

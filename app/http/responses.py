@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from app.access.auth import caller_of
+from app.http.answer_format import JsonObject, PlainText, ResponseFormat, ResponseSchema, checked_format
 from app.http.body import Responses, StrictRoute
 from app.http.hosted_answer import Approved, HostedToolAccess
 from app.http.input_items import (
@@ -75,12 +76,8 @@ _LOGPROBS = "message.output_text.logprobs"
 _ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 
 
-class TextFormat(BaseModel):
-    type: str = "text"
-
-
 class TextConfig(BaseModel):
-    format: TextFormat | None = None
+    format: ResponseFormat | None = None
 
 
 Metadata = Annotated[
@@ -119,6 +116,11 @@ class ResponseRequest(SamplingFields):
         if isinstance(self.input, str):
             return [UserItem(role="user", content=self.input)]
         return self.input or []
+
+    @property
+    def format(self) -> PlainText | JsonObject | ResponseSchema:
+        given = self.text.format if self.text is not None else None
+        return given or PlainText(type="text")
 
     @property
     def functions(self) -> list[FunctionTool]:
@@ -194,11 +196,12 @@ def _check(body: ResponseRequest) -> None:
     """Raise HttpRefusal for unsupported parameters."""
     refuse_unserved(body.model_extra, _NEUTRAL)
     refuse_unserved(body.model_extra, _SPOKEN, "responses are text only, use /v1/chat/completions for speech")
-    format = body.text.format.type if body.text is not None and body.text.format is not None else "text"
-    refuse_unserved({"text.format": format}, {"text.format": ("text",)})
     if _LOGPROBS in (body.include or ()):
         message = f"include: {_LOGPROBS!r} is not supported: leave it out."
         raise HttpRefusal(400, "unsupported_parameter", message, "include")
+    for i, tool in enumerate(body.tools or ()):
+        if isinstance(tool, FunctionTool):
+            tool.check(f"tools.{i}.parameters")
     tools = enumerate(body.tools or ())
     kinds = {f"tools.{i}.type": tool.type for i, tool in tools if isinstance(tool, UnservedTool)}
     if isinstance(body.tool_choice, ChosenFunction):
@@ -315,6 +318,8 @@ def _question(
         tools=tuple(tool.tool() for tool in body.offered()),
         tool_choice=body.chosen(),
         most_tokens=body.max_output_tokens,
+        format=checked_format(body.format, "text.format"),
+        format_field="text.format",
         instructions=body.instructions or "",
         before=before,
         hosted=hosted is not None,
@@ -356,7 +361,7 @@ def _head(body: ResponseRequest, question: Question, hosted: HostedToolAccess | 
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": None, "summary": None},
         "temperature": body.temperature,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": body.format.model_dump(by_alias=True)},
         "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto",
         "tools": tools,
         "top_p": body.top_p,

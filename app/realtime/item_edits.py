@@ -41,7 +41,7 @@ async def edit(
             emit(server_events.ItemAddedEvent(whole, conversation.add(whole, after)))
         case client_events.RetrieveItem(id):  # audio may be megabytes, so it is encoded in a thread
             found = conversation.get(id)
-            sounds = await context.scheduler.in_thread(lambda: sounds_of(found)) if is_long(found) else sounds_of(found)
+            sounds = await context.in_thread(lambda: sounds_of(found)) if is_long(found) else sounds_of(found)
             emit(server_events.ItemRetrievedEvent(found, sounds))
         case client_events.DeleteItem(id):
             conversation.delete(id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,10 +20,13 @@ from app.media.images import Image
 from app.media.videos import Video, video_of_url
 from app.realtime.inference_thread import InferenceThread
 from app.realtime.ports import EndOfTurnModel, EnginePort, IdlePolicy, Vad
+from app.realtime.waits import Waits
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import CameraFeed
 from engine.core import Pcm
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,9 @@ class SessionContext:
     idle: IdlePolicy | None = None
     """When the session pauses; None: never."""
     measured: Callable[[str, float], float] = lambda name, value: value
-    """Passes on a measured duration on which the detection of turns depends. A recording stores it by its name, and a
-    replay returns the stored one instead."""
+    """Passes on a measured duration or position on which the detection of turns depends. A recording stores it by its
+    name, and a replay returns the stored one instead."""
+    waits: Waits = field(default_factory=Waits)
 
     @property
     def camera(self) -> CameraFeed:
@@ -74,24 +79,37 @@ class SessionContext:
 
         Raises MediaError.
         """
-        return await self.decoding.image(image, self.loop_time, side)
+        return await self.waits.result(self.decoding.image(image, self.loop_time, side))
 
     async def samples(self, recording: bytes) -> Pcm:
         """Decode a recording to int16 [samples] at MIC_RATE_HZ.
 
         Raises MediaError, and Overloaded if too many recordings wait.
         """
-        return await self.decoding.samples(recording, self.limits.audio_s, self.loop_time)
+        return await self.waits.result(self.decoding.samples(recording, self.limits.audio_s, self.loop_time))
 
     async def video(self, url: str, written: bool) -> Video:
         """Decode a data URI's video as the model accepts it. ``written`` tells whether text accompanies it.
 
         Raises MediaError, and Overloaded if too many recordings wait.
         """
-        recording = await self.scheduler.in_thread(lambda: video_of_url(url))
+        recording = await self.in_thread(lambda: video_of_url(url))
         model = self.engine.model
-        video = await self.decoding.video(recording, self.limits.audio_s, model.camera, self.loop_time)
+        decoding = self.decoding.video(recording, self.limits.audio_s, model.camera, self.loop_time)
+        video = await self.waits.result(decoding)
         return video.taken(model.abilities, written)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run long work of this session in a thread."""
+        return await self.waits.result(self.scheduler.in_thread(work))
+
+    async def read(self, work: Callable[[], T], size: int) -> T:
+        """Run work on ``size`` bytes of the client: here, or in a thread if there are many."""
+        return await self.waits.result(self.scheduler.read(work, size))
+
+    async def pause(self) -> None:
+        """Let other sessions work in the middle of long work, if this one has used up its share of the loop's time."""
+        await self.waits.result(self.loop_time.pause())
 
     def end_of_turn_model(self, name: str) -> EndOfTurnModel:
         """Return the end-of-turn model of that name, or the deployment's."""

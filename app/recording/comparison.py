@@ -72,7 +72,7 @@ def differences(recorded: Sequence[dict[str, Any]], replayed: Sequence[dict[str,
     before, after = _log(recorded), _log(replayed)
     if before == after:
         return list(_audio_differences(recorded, replayed))
-    said = _changes([str(turn) for turn in turns(recorded)], [str(turn) for turn in turns(replayed)])
+    said = conversation_differences(recorded, replayed)
     lines = ["The conversation differs:", *said] if said else ["The conversation is equal. Other events differ:"]
     changes = _changes(before, after)
     if said:
@@ -81,6 +81,11 @@ def differences(recorded: Sequence[dict[str, Any]], replayed: Sequence[dict[str,
     if len(changes) > SHOWN:
         lines.append(f"… and {len(changes) - SHOWN} more")
     return lines
+
+
+def conversation_differences(recorded: Iterable[dict[str, Any]], replayed: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the differences between the conversations as lines for the terminal."""
+    return _changes([str(turn) for turn in turns(recorded)], [str(turn) for turn in turns(replayed)])
 
 
 def _log(events: Iterable[dict[str, Any]]) -> list[str]:

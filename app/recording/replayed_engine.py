@@ -15,7 +15,7 @@ from app.recording.engine_thread import EngineCall, EngineThread
 from app.recording.file import RecordedChunk, RecordedRequest
 from app.recording.taps import kind_of, seeded
 from app.recording.virtual_loop import VirtualLoop
-from engine import Audio, EngineError, ModelInfo, Output, Request, StageTime
+from engine import Audio, EngineError, Ledger, ModelInfo, Output, Request, StageTime
 
 NOTHING = RecordedRequest()
 ENDS = ("end", "error")
@@ -75,7 +75,8 @@ class _ReplayedChunks:
     Chunks that the recording lacks come last, at once. Chunks that only the recording has are left out.
     """
 
-    ledger = None
+    ledger = Ledger({})
+    """The engine's own figures depend on its speed. The session takes those of ``SessionContext.measured``."""
 
     def __init__(
         self, request: Request, inputs: Any, recorded: RecordedRequest, thread: EngineThread, interims: bool

@@ -1,28 +1,35 @@
-"""Taps that record what enters and leaves a session: its client's dialect, its engine and its end-of-turn model."""
+"""Taps that record what a session takes from the server: its engine, end-of-turn model, waits and measurements."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from app.realtime.inference_thread import InferenceThread
 from app.realtime.ports import EndOfTurnModel, EnginePort
-from app.realtime.protocol import Received, ServerEvent
-from app.realtime.protocol.dialect import Dialect, Ended
 from app.realtime.session_context import SessionContext
+from app.realtime.timer_lateness import TimerLatenessEstimator
+from app.realtime.waits import Waits
 from app.recording.writer import RecordingWriter
 from engine import Audio, ModelInfo, Output, Request, Transcript
 from engine.core import Pcm
 
+T = TypeVar("T")
+
+STEP_S = 0.005
+"""Accuracy of the recorded lead in seconds."""
+
 
 def tapped(context: SessionContext, writer: RecordingWriter) -> SessionContext:
-    """Return the context of a session whose engine, end-of-turn model and measurements are recorded."""
+    """Return the context of a session whose engine, end-of-turn model, waits and measurements are recorded."""
 
     def measured(name: str, value: float) -> float:
         writer.add("turn", {"type": "measured", "name": name, "value": value})
@@ -31,36 +38,106 @@ def tapped(context: SessionContext, writer: RecordingWriter) -> SessionContext:
     return replace(
         context,
         measured=measured,
+        waits=RecordedWaits(writer, part_names()),
         engine=RecordedEngine(context.engine, writer),
         inference=RecordedInference(context.inference, writer),
     )
 
 
-class RecordedDialect:
-    """A dialect that records each message of the client as the session takes it, and each message of the server."""
+class StepClock:
+    """A clock that stands still during each step of the event loop, so that a session reads the recorded times."""
 
-    def __init__(self, dialect: Dialect, writer: RecordingWriter) -> None:
-        self._dialect = dialect
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._began_s = now()
+        self._us = 0
+        self._ticked_us = -1
+        self._is_held = False
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        self._hold()
+        return self._began_s + self._us / 1e6
+
+    def tick(self) -> int:
+        """Return the microseconds since the clock was created, at least one more than at the last call."""
+        self._hold()
+        self._us = self._ticked_us = max(self._us, self._ticked_us + 1)
+        return self._us
+
+    def _hold(self) -> None:
+        if self._is_held:
+            return
+        self._is_held = True
+        self._us = max(self._us, round((self._now() - self._began_s) * 1e6))
+        asyncio.get_running_loop().call_soon(self._release)
+
+    def _release(self) -> None:
+        self._is_held = False
+
+
+class RecordedWaits(Waits):
+    """Records the ends of waits. ``names`` are those of the parts."""
+
+    def __init__(self, writer: RecordingWriter, names: Iterator[str]) -> None:
         self._writer = writer
+        self._names = names
+        self._name = next(names)
+        self._numbers = count(1)
 
-    def decode(self, text: str) -> Received:
-        self._writer.add("out", text)
-        return self._dialect.decode(text)
+    def part(self) -> Waits:
+        return RecordedWaits(self._writer, self._names)
 
-    def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
-        texts = self._dialect.encode(event, numbers)
-        for text in texts:
-            self._writer.add("in", text)
-        return texts
+    async def result(self, work: Awaitable[T]) -> T:
+        """Record the end only if something else was recorded meanwhile."""
+        number = next(self._numbers)
+        lines = self._writer.lines
+        try:
+            return await work
+        finally:
+            if self._writer.lines != lines:
+                self._add(number)
 
-    def reflect_input(self, pcm: Pcm) -> str | None:
-        return self._dialect.reflect_input(pcm)
+    async def moment(self) -> None:
+        self._add(next(self._numbers))
 
-    def reflect_output(self, pcm: bytes) -> str | None:
-        return self._dialect.reflect_output(pcm)
+    async def alarm(self, event: asyncio.Event, delay_s: float | None) -> None:
+        number = next(self._numbers)
+        await super().alarm(event, delay_s)
+        self._add(number)
 
-    def farewell(self, ended: Ended) -> list[str]:
-        return self._dialect.farewell(ended)
+    def _add(self, number: int) -> None:
+        self._writer.add("turn", {"type": "waited", "wait": f"{self._name}.{number}"})
+
+
+def part_names() -> Iterator[str]:
+    """Yield the names of a session's waits: its own, then those of its parts."""
+    return map(str, count())
+
+
+class RecordedLateness(TimerLatenessEstimator):
+    """The server's estimator for a recorded session, in steps of 5 ms.
+
+    Records each change of the additional lead, with the number of the reading that first returned it.
+    """
+
+    def __init__(self, estimator: TimerLatenessEstimator, writer: RecordingWriter) -> None:
+        super().__init__()
+        self._estimator = estimator
+        self._writer = writer
+        self._ahead_s = 0.0
+        self._readings = count(1)
+
+    def came(self, late_s: float, now_s: float) -> None:
+        self._estimator.came(late_s, now_s)
+
+    def ahead_s(self, now_s: float) -> float:
+        reading = next(self._readings)
+        ahead_s = math.ceil(self._estimator.ahead_s(now_s) / STEP_S) * STEP_S
+        if ahead_s != self._ahead_s:
+            self._ahead_s = ahead_s
+            self._writer.add("turn", {"type": "ahead", "reading": reading, "value": ahead_s})
+        return ahead_s
 
 
 def kind_of(chunk: Output) -> str:
@@ -142,7 +219,7 @@ class _RecordedChunks:
 
 
 class RecordedInference(InferenceThread):
-    """The server's thread of end-of-turn models, whose results are recorded when they become known."""
+    """The server's thread of end-of-turn models. Each result becomes known in the event loop, where it is recorded."""
 
     def __init__(self, thread: InferenceThread, writer: RecordingWriter) -> None:
         super().__init__()
@@ -151,10 +228,18 @@ class RecordedInference(InferenceThread):
         self._numbers = count(1)
 
     def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
+        loop = asyncio.get_running_loop()
         number = next(self._numbers)
+        known = Future[float]()
         judged = self._inner.submit(model, pcm)
-        judged.add_done_callback(lambda done: self._add(number, done))
-        return judged
+
+        def tell(_: Future[float]) -> None:
+            with suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(self._tell, number, judged, known)
+
+        judged.add_done_callback(tell)
+        known.add_done_callback(lambda _: judged.cancel())
+        return known
 
     def warm_up(self, model: EndOfTurnModel) -> None:
         self._inner.warm_up(model)
@@ -162,7 +247,14 @@ class RecordedInference(InferenceThread):
     def warn(self, reason: str) -> None:
         self._inner.warn(reason)
 
-    def _add(self, number: int, judged: Future[float]) -> None:
-        known = not judged.cancelled() and judged.exception() is None
-        probability = judged.result() if known else None
+    def _tell(self, number: int, judged: Future[float], known: Future[float]) -> None:
+        failed = judged.cancelled() or judged.exception() is not None
+        probability = None if failed else judged.result()
         self._writer.add("turn", {"type": "judged", "pause": number, "probability": probability})
+        if judged.cancelled():
+            known.cancel()
+        elif known.set_running_or_notify_cancel():
+            if (error := judged.exception()) is None:
+                known.set_result(judged.result())
+            else:
+                known.set_exception(error)

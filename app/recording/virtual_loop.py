@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextvars import Context
 from typing import Any
 
 WAIT_S = 0.2
@@ -32,38 +30,24 @@ class CountingLoop(asyncio.SelectorEventLoop):
 class VirtualLoop(CountingLoop):
     """A loop whose ``time`` starts at 0 and stands still while work of threads or other loops is awaited.
 
-    ``moments`` are the sorted times of the recorded server events. The timers of the recorded session ran a little
-    late, at one of them, so each timer of this loop runs at the next one. ``holds`` returns whether the clock must not
+    ``holds`` returns whether the clock must not
     advance to a given time yet.
     """
 
-    def __init__(self, moments: Sequence[float] = (), holds: Callable[[float], bool] = lambda until_s: False) -> None:
+    def __init__(self, holds: Callable[[float], bool] = lambda until_s: False) -> None:
         self._now_s = 0.0
-        self._moments = moments
         self._holds = holds
         super().__init__(_JumpingSelector(self._may_jump, self._jump))
 
     def time(self) -> float:
         return self._now_s
 
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        place = bisect_left(self._moments, when)
-        if place < len(self._moments):
-            when = self._moments[place]
-        return super().call_at(when, callback, *args, context=context)
-
-    def at(self, when_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call ``callback`` at exactly this time."""
-        return super().call_at(when_s, callback)
-
     async def reach(self, when_s: float) -> None:
-        """Wait until exactly this time."""
+        """Wait until this time."""
         if when_s <= self._now_s:
             return
         reached = self.create_future()
-        timer = self.at(when_s, lambda: _resolve(reached))
+        timer = self.call_at(when_s, _resolve, reached)
         try:
             await reached
         finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-from app.recording.lines import AUDIO, Direction, audio_path, wav_header, without_secrets
+from app.recording.lines import AUDIO, MICROPHONE, Direction, audio_path, wav_header, without_secrets
 from app.telemetry import log
 
 MOST_BYTES = 1_000_000_000
@@ -23,54 +23,61 @@ Line = tuple[float, Direction, "str | dict[str, Any]"]
 
 
 class RecordingWriter:
-    """Appends lines to one recording. Its methods never wait, and may be called in any thread.
+    """Appends lines to one recording. Its methods never wait.
 
-    ``now`` returns monotonic seconds. A recording that becomes too large, or whose disk is full, ends without its last
-    line, and so counts as cut.
+    ``tick`` returns the time of the next line in microseconds, later than that of the last one. Nothing is recorded
+    before ``open``. A recording that becomes too large, or whose disk is full, ends without its last line, and so
+    counts as cut.
     """
 
-    def __init__(self, path: Path, head: dict[str, Any], now: Callable[[], float]) -> None:
-        self._path = path
-        self._now = now
-        self._began_s = now()
-        self._last_ms = -1.0
-        self._lock = threading.Lock()
-        self._is_closed = False
+    def __init__(self, path: Path, tick: Callable[[], int]) -> None:
+        self.path = path
+        self.is_closed = True
+        self.lines = 0
+        """Lines added since ``open``."""
+        self._tick = tick
         self._queue: SimpleQueue[Line | None] = SimpleQueue()  # bounded by MOST_BYTES
         self._queued_bytes = 0
-        self._files = [_create(path), _create(audio_path(path, "out")), _create(audio_path(path, "in"))]
+        self._files: list[BinaryIO] = []
         self._sizes = {"out": 0, "in": 0}
         self._formats = {"out": "audio/pcm", "in": "audio/pcm"}
         self._sums = {"lines": hashlib.sha256(), "out": hashlib.sha256(), "in": hashlib.sha256()}
         self._count = 0
+        self._thread: threading.Thread | None = None
+
+    def open(self, head: dict[str, Any]) -> None:
+        """Create the files, and record from now on. Raises OSError."""
+        for path in (self.path, audio_path(self.path, "out"), audio_path(self.path, "in")):
+            self._files.append(_create(path))
         self._write(head)
         self._thread = threading.Thread(target=self._run, name="recording")
         self._thread.start()
+        self.is_closed = False
 
     def add(self, direction: Direction, event: str | dict[str, Any]) -> None:
         """Append an event, as an object or as its JSON text, with the present time."""
-        with self._lock:
-            self._queued_bytes += len(event)
-            if self._is_closed:
-                return
-            at_ms = max(round((self._now() - self._began_s) * 1000, 3), round(self._last_ms + 0.001, 3))
-            self._last_ms = at_ms
-            self._queue.put((at_ms, direction, event))
-            if self._queued_bytes > MOST_BYTES:
-                self._is_closed = True
-                self._queue.put(None)
+        if self.is_closed:
+            return
+        self.lines += 1
+        self._queue.put((self._tick() / 1000, direction, event))
+        self._queued_bytes += len(event)
+        if self._queued_bytes > MOST_BYTES:
+            self._end()
 
     def close(self) -> None:
         """End the recording with its checksums. May be called twice."""
         self.add("turn", {"type": "recording.ended"})
-        with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._queue.put(None)
+        if not self.is_closed:
+            self._end()
 
     async def finished(self) -> None:
         """Wait until the files are complete."""
-        await asyncio.to_thread(self._thread.join)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _end(self) -> None:
+        self.is_closed = True
+        self._queue.put(None)
 
     def _run(self) -> None:
         try:
@@ -78,9 +85,8 @@ class RecordingWriter:
                 self._append(*line)
             self._finish()
         except OSError as error:
-            log("recording.failed", path=str(self._path), error=error.strerror)
-            with self._lock:
-                self._is_closed = True
+            log("recording.failed", path=str(self.path), error=error.strerror)
+            self.is_closed = True
         finally:
             for file in self._files:
                 file.close()
@@ -91,14 +97,18 @@ class RecordingWriter:
             self._write({"at_ms": at_ms, "direction": direction, "text": event})
             return
         kept: dict[str, Any] = without_secrets(found)
-        if (field := AUDIO.get(kept.get("type", ""))) and isinstance(kept.get(field), str):
-            kept = {**kept, field: "", "bytes": self._audio(direction, kept[field])}
+        field = AUDIO.get(kept["type"]) if isinstance(kept.get("type"), str) else None
+        if field is not None and (audio := _decoded(kept.get(field))) is not None:
+            if direction == "media":
+                self._formats["out"] = MICROPHONE
+            kept = {**kept, field: "", "bytes": self._append_audio("in" if direction == "in" else "out", audio)}
         elif direction == "in" and "session" in kept:
             self._note_formats(kept["session"])
         self._write({"at_ms": at_ms, "direction": direction, "event": kept})
 
-    def _audio(self, direction: Direction, text: str) -> int:
-        audio = base64.b64decode(text)
+    def _append_audio(self, direction: str, audio: bytes) -> int:
+        if not audio:
+            return 0
         file = self._files[1 if direction == "out" else 2]
         if not self._sizes[direction]:
             file.write(wav_header("audio/pcm", 0))  # the final size is not known yet
@@ -132,6 +142,15 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return None
+
+
+def _decoded(text: Any) -> bytes | None:
+    """Return the audio of a text; None if its encoding would not give the same text, because it is invalid."""
+    try:
+        audio = base64.b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        return None
+    return audio if base64.b64encode(audio).decode() == text else None
 
 
 def _create(path: Path) -> BinaryIO:

@@ -18,7 +18,7 @@ from app.commands.sink import check_file
 from app.simulation.report import Report, show_rate, show_run, write_junit
 from app.simulation.scenario import Scenario, load_scenario
 from app.simulation.simulation import Run, simulate
-from engine import EngineError
+from engine import ConfigError, EngineError
 from engine.aio.event_loop import run
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
@@ -59,7 +59,11 @@ def run_simulation(paths: Sequence[Path], options: SimulationOptions) -> int:
 
 def _loaded(path: Path, options: SimulationOptions) -> Scenario:
     scenario = load_scenario(path)
-    return scenario if options.llm is None else dataclasses.replace(scenario, llm=options.llm)
+    if options.llm is not None:
+        scenario = dataclasses.replace(scenario, llm=options.llm)
+    if scenario.needs_llm and scenario.llm is None:
+        raise ConfigError(f"{path}: a caller with a goal and judge need a language model: add llm, or use --llm")
+    return scenario
 
 
 @contextmanager

@@ -152,9 +152,10 @@ class Scenario:
     """Maximum duration of the call. A longer call fails."""
 
     @property
-    def judged(self) -> bool:
-        """Whether a language model judges an expectation."""
-        return any(one.judge for one in (self.expect, *(turn.expect for turn in self.turns)))
+    def needs_llm(self) -> bool:
+        """Whether a language model plays the caller or judges an expectation."""
+        judged = any(one.judge for one in (self.expect, *(turn.expect for turn in self.turns)))
+        return judged or bool(self.caller.goal)
 
     @property
     def speaks(self) -> bool:

@@ -20,7 +20,6 @@ from app.simulation.language_model import judged, language_model, next_words
 from app.simulation.listener import Listener, TurnRecord
 from app.simulation.scenario import Scenario, Turn
 from app.simulation.speech import CallerSpeech
-from engine import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +94,10 @@ async def _parts(scenario: Scenario, address: Address, llm_key_file: str | None)
         if scenario.speaks:
             voice = address if scenario.speaker is None else deployment(scenario.speaker)
             speaker = await stack.enter_async_context(opened(voice, scenario.voice))
+        assert scenario.llm is not None or not scenario.needs_llm
         llm = None
         if scenario.llm is not None:
             llm = await stack.enter_async_context(opened(language_model(scenario.llm, llm_key_file)))
-        elif scenario.caller.goal or scenario.judged:
-            raise ConfigError("a caller with a goal and judge need a language model: add llm, or use --llm")
         yield CallerParts(CallerSpeech(speaker, scenario.voice), llm)
 
 

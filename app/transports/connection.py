@@ -9,38 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from app.limits.principal import Principal
-from app.realtime.ports import SOCKET, IdlePolicy, PlayoutProfile
-from app.realtime.protocol import NewItem
-from app.realtime.protocol.dialect import REALTIME, Dialect
+from app.realtime.protocol.server_events import ErrorEvent
 from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
+from app.refusal import ServerFault
 from app.service import Service
 from app.telemetry import audit
 from app.tracing import SessionTrace
 from app.transports.channel import Channel
-from app.transports.disconnect import Disconnect, first, watch, while_valid
+from app.transports.disconnect import TRY_LATER, Disconnect, first, watch, while_valid
+from app.transports.opening import Opening
+from app.transports.recorded_session import SessionRecording
 from app.transports.resumable_session import ResumableSession, ResumableSessions
 from engine.aio.task_group import CycleFreeTaskGroup, weak_method
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The terms of a new session: its caller, the requested model and the initial settings."""
-
-    caller: Principal
-    model: str = ""
-    settings: dict[str, Any] | None = None
-    profile: PlayoutProfile = SOCKET
-    dialect: Dialect = REALTIME
-    """The client's dialect, if the transport does not determine it."""
-    history: tuple[NewItem, ...] = ()
-    """Initial items of the conversation."""
-    idle: IdlePolicy | None = None
-    """When the session pauses; None: never."""
 
 
 class Connection:
@@ -52,11 +35,12 @@ class Connection:
     def __init__(
         self, service: Service, sessions: ResumableSessions, context: SessionContext, channel: Channel, opening: Opening
     ) -> None:
+        context = replace(context, idle=opening.idle)
+        self._recording = SessionRecording(service, context, channel, opening) if opening.record else None
         self.resumable = resumable = ResumableSession(channel, opening.caller)
         self._service = service
         self._sessions = sessions
         self._now = context.now
-        context = replace(context, idle=opening.idle)
         self._channel = channel
         profile = replace(opening.profile, new_resume_token=lambda: sessions.issue(resumable))
         if resumable.sound is not None:
@@ -64,6 +48,13 @@ class Connection:
         self._asked_model = opening.model
         self._trace = SessionTrace(service.tracing, context.engine.model.name)
         emit = self._trace.tapped(resumable.emit)
+        self._received = resumable.received
+        if (recording := self._recording) is not None:
+            context = recording.context
+            profile = recording.tapped(profile)
+            emit = recording.recorded(emit)
+            self._received = lambda: recording.received(resumable.received())
+            resumable.on_detached = recording.end
         self.session = Session(context, emit, opening.model, opening.settings, profile)
         resumable.away = weak_method(self.session.away)
         resumable.back = weak_method(self.session.back)
@@ -71,15 +62,31 @@ class Connection:
 
     async def run(self, kind: str = "session", **names: str) -> None:
         """Serve the client until it leaves for good or the session ends. ``kind`` and ``names`` are for the log."""
+        if self._recording is None:
+            await self._serve(kind, names)
+            return
+        try:
+            async with self._recording.running():
+                await self._serve(kind, names)
+        except ServerFault as fault:
+            self._channel.put(ErrorEvent(fault, None))
+            await self._channel.say_goodbye(Disconnect(TRY_LATER, "the session can't be recorded", "goodbye"))
+
+    def hang_up(self, why: str) -> None:
+        """End the session. May be called twice."""
+        if not self._hung_up.done():
+            self._hung_up.set_result(why)
+
+    async def _serve(self, kind: str, names: dict[str, str]) -> None:
         resumable, session, why, begun_s = self.resumable, self.session, Disconnect(), self._now()
         names = {**names, "session": session.id}
         audit(f"{kind}.opened", **names, client=resumable.maker.address)
         self._trace.begin(session.id, kind, self._asked_model)
         try:
-            async with CycleFreeTaskGroup() as tasks, aclosing(resumable.received()) as received:
+            async with CycleFreeTaskGroup() as tasks, aclosing(self._received()) as received:
                 tasks.create_task(resumable.carry(self._channel), name=f"carry:{session.id}")
-                tasks.create_task(watch(session, self._service), name=f"watch:{session.id}")
-                tasks.create_task(while_valid(session, resumable.maker), name=f"key:{session.id}")
+                tasks.create_task(watch(session, self._end, self._service), name=f"watch:{session.id}")
+                tasks.create_task(while_valid(self._end, resumable.maker), name=f"key:{session.id}")
                 tasks.create_task(self._end_when_hung_up(), name=f"hang-up:{session.id}")
                 await session.run(received)
                 raise Disconnect(1000, "the client closed the session", "goodbye") if session.closed else Disconnect()
@@ -93,10 +100,11 @@ class Connection:
         audit(f"{kind}.closed", **names, code=why.code, reason=why.reason, lasted_s=lasted_s)
         await self._channel.say_goodbye(Disconnect() if self._channel.over.is_set() else why)
 
-    def hang_up(self, why: str) -> None:
-        """End the session. May be called twice."""
-        if not self._hung_up.done():
-            self._hung_up.set_result(why)
+    def _end(self, code: str, message: str) -> None:
+        """End the session, and its recording before that: a replay has no time limit and no keys."""
+        if self._recording is not None:
+            self._recording.end()
+        self.session.end(code, message)
 
     async def _end_when_hung_up(self) -> None:
         raise Disconnect(1000, await self._hung_up, "goodbye")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Literal
 
 from app.limits.principal import Principal
@@ -13,9 +14,13 @@ from app.service import Service
 GOING_AWAY = 1001
 SLOW = NOT_ALLOWED = TOO_MUCH = 1008
 TOO_LARGE = 1009
+TRY_LATER = 1013
 """Close codes. TOO_MUCH is for a client that has exceeded its message rate for too long."""
 
 How = Literal["goodbye", "cut", "gone"]
+
+End = Callable[[str, str], None]
+"""Ends a session with the code and message of an error event."""
 
 
 class Disconnect(Exception):
@@ -37,26 +42,26 @@ class Disconnect(Exception):
         return "closed" if self.how == "goodbye" else "left"
 
 
-async def watch(session: Session, service: Service) -> None:
+async def watch(session: Session, end: End, service: Service) -> None:
     """End the session when its time is over, or when the server drains and its answers have ended."""
     try:
         async with asyncio.timeout(service.settings.limits.session_s):
             await service.engine_host.draining.wait()
     except TimeoutError:
-        session.end("session_expired", "The session has reached its maximum duration.")
+        end("session_expired", "The session has reached its maximum duration.")
         raise Disconnect(GOING_AWAY, "the session has expired", "goodbye") from None
     try:
         async with asyncio.timeout(service.settings.drain_s):
             await session.quiet()
     except TimeoutError:
-        session.end("server_shutting_down", "The server is shutting down.")
+        end("server_shutting_down", "The server is shutting down.")
     raise Disconnect(GOING_AWAY, "the server is shutting down", "goodbye")
 
 
-async def while_valid(session: Session, maker: Principal) -> None:
+async def while_valid(end: End, maker: Principal) -> None:
     """End the session when the key or client secret that opened it is withdrawn."""
     await maker.withdrawn.wait()
-    session.end("key_withdrawn", "The key that opened this session was withdrawn.")
+    end("key_withdrawn", "The key that opened this session was withdrawn.")
     raise Disconnect(NOT_ALLOWED, "the key was withdrawn", "goodbye")
 
 

@@ -7,7 +7,7 @@ import time
 from app.limits.principal import Principal
 from app.live import LiveConfig, LiveDialect, OutputTimeline
 from app.realtime.ports import CALL
-from app.transports.connection import Opening
+from app.transports.opening import Opening
 
 
 def opening_of(caller: Principal, config: LiveConfig, id: str) -> Opening:

@@ -29,8 +29,10 @@ from app.realtime.session_context import SessionContext
 from app.refusal import Closed, Refusal
 from app.service import Service
 from app.telemetry import log
-from app.transports.connection import Connection, Opening
+from app.transports.connection import Connection
 from app.transports.disconnect import NOT_ALLOWED, Disconnect, first
+from app.transports.opening import Opening
+from app.transports.recorded_session import asks_for_recording
 from app.transports.resumable_session import ResumableSessions
 from app.transports.websocket import SocketTransport, accept, deny, end_with_server
 from engine import MIC_RATE_HZ
@@ -51,10 +53,12 @@ async def live(socket: WebSocket, service: Service, sessions: ResumableSessions)
     """Serve one WebSocket from handshake to close."""
     transport = LiveTransport(socket, service)
     try:
+        record = asks_for_recording(socket, service)
         with service.admission.admit(caller_of(socket.scope)) as context:
             await accept(socket)
             try:
-                connection = await _Opening(service, sessions, context, transport, caller_of(socket.scope)).in_time()
+                opening = _Opening(service, sessions, context, transport, caller_of(socket.scope), record)
+                connection = await opening.in_time()
             except Disconnect as disconnect:
                 await transport.close(disconnect)
             else:
@@ -127,6 +131,7 @@ class _Opening:
     context: SessionContext
     transport: LiveTransport
     caller: Principal
+    record: bool
 
     async def in_time(self) -> Connection:
         """Return the connection of the session that the client starts. Raises Disconnect after START_S."""
@@ -169,7 +174,8 @@ class _Opening:
         """Create the connection. Raises Refusal."""
         config = started(session)
         self.transport.begin(LiveDialect(config, OutputTimeline(self.context.now), event_id))
-        opening = Opening(self.caller, config.model[:200], config.patch(), PROFILE)
+        model = config.model[:200]
+        opening = Opening(self.caller, model, config.patch(), PROFILE, record=self.record, live=session)
         return Connection(self.service, self.sessions, self.context, self.transport.channel, opening)
 
     async def _refuse(self, refusal: Refusal, event_id: str | None) -> None:

@@ -12,8 +12,9 @@ from app.limits.principal import Principal
 from app.realtime.protocol.client_events import CreateItem, Received
 from app.refusal import Closed
 from app.transports.channel import Channel
-from app.transports.connection import Connection, Opening
+from app.transports.connection import Connection
 from app.transports.inbox import Inbox
+from app.transports.opening import Opening
 
 
 class OpenCall:

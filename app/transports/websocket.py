@@ -24,21 +24,20 @@ from app.limits.rate_limiter import MESSAGE_BYTES
 from app.realtime.protocol import Received, beta
 from app.realtime.protocol.server_events import ErrorEvent, QueueUpdatedEvent
 from app.realtime.protocol.to_wire import encode
-from app.realtime.session_context import SessionContext
 from app.refusal import Closed, ServerFault
 from app.service import Service
 from app.telemetry import log
 from app.transports.channel import Channel
-from app.transports.connection import Connection, Opening
-from app.transports.disconnect import GOING_AWAY, Disconnect, first
-from app.transports.recorded_session import check_recording, recorded
+from app.transports.connection import Connection
+from app.transports.disconnect import GOING_AWAY, TRY_LATER, Disconnect, first
+from app.transports.opening import Opening
+from app.transports.recorded_session import asks_for_recording
 from app.transports.resumable_session import NoWayBack, ResumableSessions
 from engine.aio.task_group import CycleFreeTaskGroup
 
 SUBPROTOCOL = "realtime"
 EARLY_BYTES = 256 * 1024
 """Bytes kept for a client in the admission queue: its settings and first items. Empty messages count too."""
-TRY_LATER = 1013
 FAREWELL = 1000
 """The client closed the connection on purpose. A reloaded page uses 1001, and a lost connection shows as 1005 or
 1006.
@@ -52,48 +51,25 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
         if beta.asked_for(socket.headers.get("openai-beta", ""), socket.scope.get("subprotocols", ())):
             await _refuse_beta(socket)
             return
-        if _wants_recording(socket):
-            check_recording(service)
+        record = asks_for_recording(socket, service)
         if token is not None:
             resumable, after = sessions.find(token, socket.query_params.get("after", ""), caller)
             await accept(socket)
             transport = SocketTransport(socket, service)
             await resumable.come_back(transport.channel, after)
         elif service.admission.full and socket.query_params.get("wait") == "true":
-            await _wait(socket, service, sessions)
+            await _wait(socket, service, sessions, record)
         else:
             with service.admission.admit(caller) as context:
                 await accept(socket)
                 transport = SocketTransport(socket, service)
-                await _serve(socket, service, sessions, context, transport.channel)
+                await Connection(service, sessions, context, transport.channel, _opening(socket, record)).run()
     except Closed as closed:
         await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
         await deny(socket, lost.status, lost.code, str(lost))
     except WebSocketDisconnect:
         pass
-
-
-async def _serve(
-    socket: WebSocket, service: Service, sessions: ResumableSessions, context: SessionContext, channel: Channel
-) -> None:
-    """Serve a new session over its first channel. A recording ends with this channel."""
-    opening = _opening(socket)
-    if not _wants_recording(socket):
-        await Connection(service, sessions, context, channel, opening).run()
-        return
-    try:
-        async with recorded(service, context, channel, opening) as recording:
-            connection = Connection(service, sessions, recording.context, channel, opening)
-            connection.resumable.on_detached = recording.end
-            await connection.run()
-    except ServerFault as fault:
-        channel.put(ErrorEvent(fault, None))
-        await channel.say_goodbye(Disconnect(TRY_LATER, "the session can't be recorded", "goodbye"))
-
-
-def _wants_recording(socket: WebSocket) -> bool:
-    return socket.query_params.get("record") == "true"
 
 
 async def accept(socket: WebSocket) -> None:
@@ -178,15 +154,15 @@ async def _refuse_beta(socket: WebSocket) -> None:
     await socket.close(beta.CLOSE, f"invalid_request_error.{beta.CODE}")
 
 
-def _opening(socket: WebSocket) -> Opening:
+def _opening(socket: WebSocket, record: bool) -> Opening:
     """Return the initial settings: those of the client secret, and the session type in the URL."""
     caller = caller_of(socket.scope)
     kind: dict[str, Any] = {"type": "transcription"} if socket.query_params.get("intent") == "transcription" else {}
     settings = {**(caller.secret.session if caller.secret is not None else {}), **kind}
-    return Opening(caller, socket.query_params.get("model", "")[:200], settings)
+    return Opening(caller, socket.query_params.get("model", "")[:200], settings, record=record)
 
 
-async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
+async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions, record: bool) -> None:
     """Wait for a session slot instead of being refused. Raises Closed if the queue is full too."""
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
@@ -199,7 +175,7 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
             await _in_line(transport, service, waiter)
             context = session.enter_context(service.admission.admit(caller, waiter))
             place.close()
-            await _serve(socket, service, sessions, context, channel)
+            await Connection(service, sessions, context, channel, _opening(socket, record)).run()
         except Closed as closed:
             channel.put(ErrorEvent(ServerFault(closed.code, str(closed)), None))
             await channel.say_goodbye(Disconnect(TRY_LATER, "the server is full", "goodbye"))

@@ -251,6 +251,20 @@ async def test_on_a_phone_each_entry_of_the_menu_is_one_line(server: Running, br
         assert await page.value("document.getElementById('menu').getBoundingClientRect().right") <= 360 - 12
 
 
+async def test_on_a_small_phone_each_setting_shows_its_whole_name(server: Running, browser: Chromium) -> None:
+    names = "[...document.querySelectorAll('.setting > :first-child')].filter((one) => one.checkVisibility())"
+    cut = f"{names}.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+    async with browser.page(**{**PHONE, "viewport": {"width": 320, "height": 568}}) as page:
+        await page.open(server.http)
+        await page.do("click", "#open-settings")
+        for tab, count in (("conversation", 3), ("connection", 3)):
+            await page.do("click", f"#tab-{tab}")
+            assert await page.value(f"{names}.length") == count
+            assert await page.value(cut) == []
+        await page.value("document.querySelector('#panel-connection .select').style.width = '12rem'")
+        assert await page.value(cut) == ["Transport"], "a name that a control covers is found"
+
+
 async def test_nothing_moves_while_an_answer_is_spoken_or_after_it(server: Running, browser: Chromium) -> None:
     """The words to come have their places, and what appears below an answer has its own."""
     for width, height in ((1440, 900), (390, 844)):

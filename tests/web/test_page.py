@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from app.recording.comparison import conversation_differences, events_of, turns
+from app.recording.file import read
+from app.recording.replay import replay
 from engine.core import StageInfo
 from engine.worker.models.script import ScriptThinker
 from engine.worker.stage import StageConfig
@@ -228,6 +232,30 @@ HTMLAnchorElement.prototype.click = function () {
   window.file.text().then((text) => window.taken.push([this.download, window.file.size, text.slice(0, 40)]));
 };
 """
+
+
+async def test_a_downloaded_session_is_replayed(server: Running, browser: Chromium, tmp_path: Path) -> None:
+    async with browser.page() as page:
+        await page.before(TAKEN.replace("text.slice(0, 40)", "text"))
+        await page.open(server.http)
+        await page.ask("say: an older session")
+        await page.shows("#captions .answer", "an older session")
+        await page.state("ready")
+        await page.do("click", "#open-menu")
+        await page.do("click", "#new")
+        await page.ask("say: well said")
+        await page.shows("#captions .answer", "well said")
+        await page.state("ready")
+        await page.do("click", "#open-inspector")
+        await page.do("click", "#tab-session")
+        await page.do("click", "#download-session")
+        await page.until("taken.some(([name]) => name === 'session.jsonl')")
+        ((name, _, text), *_) = await page.value("taken")
+    (tmp_path / name).write_text(text)
+    recorded = read(tmp_path / name)
+    assert [str(turn) for turn in turns(events_of(recorded.server))] == ["answer: well said"]
+    done = await asyncio.to_thread(replay, recorded, script_spec(), LoudnessVad)
+    assert conversation_differences(events_of(recorded.server), done.events) == []
 
 
 async def test_a_conversation_is_copied_saved_cleared_and_begun_anew(server: Running, browser: Chromium) -> None:

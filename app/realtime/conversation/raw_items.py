@@ -47,7 +47,7 @@ async def finished(
     decoded, so the reservation is checked again after each one. Raises MediaError, Overloaded.
     """
     weigh = partial(_weighed, items, format, context.limits.audio_s)
-    weighed = await context.scheduler.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
+    weighed = await context.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
     for video in [video for item in weighed if isinstance(item, _Weighed) for video in item.videos]:
         with reserve(_size(weighed)):
             await video.decode(context)
@@ -78,7 +78,7 @@ class _Sound:
         return user_audio_size(self.samples * MIC_RATE_HZ // rate_of(self.format), self.raw.transcript)
 
     async def content(self, context: SessionContext) -> Content:
-        return await context.scheduler.in_thread(self._resampled)
+        return await context.in_thread(self._resampled)
 
     def _resampled(self) -> UserAudio:
         pcm = samples_of(self.raw.data, self.format)

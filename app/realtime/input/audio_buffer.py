@@ -72,7 +72,7 @@ class InputAudioBuffer:
         turns = self._manual or self.voice
         for sound, clean in self.pipeline.steps(pcm):
             turns.feed(sound, clean)
-            await self._context.loop_time.pause()
+            await self._context.pause()
 
     def commit(self) -> None:
         """End the turn because the client says so. Raises Refusal if it is too short."""

@@ -29,7 +29,7 @@ class _Waiting:
 
 async def frame_of(url: str, context: SessionContext) -> CameraFrame:
     """Return a frame from a data URI, scaled to the model's side. Raises MediaError."""
-    image = await context.scheduler.read(partial(image_of_url, url), len(url))
+    image = await context.read(partial(image_of_url, url), len(url))
     if image.size > MAX_FRAME_BYTES:
         raise MediaError(f"a camera frame can have at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
     return CameraFrame(await context.image(image, context.engine.model.camera.side), url)

@@ -48,7 +48,7 @@ class MicrophonePipeline:
         """Decode to int16 [samples] at MIC_RATE_HZ, in a thread if ``aside``. Raises MediaError."""
         if not aside:
             return self._decoder.push(data)
-        return await self._context.scheduler.in_thread(partial(self._decoder.push, data))
+        return await self._context.in_thread(partial(self._decoder.push, data))
 
     def steps(self, pcm: Pcm) -> Iterator[tuple[Pcm, Pcm]]:
         """Yield int16 [STEP] pieces of ``pcm``, each with the same audio after noise reduction."""

@@ -165,7 +165,8 @@ class VoiceTurns:
         """The listener hears the rest of the response for ``left_s`` seconds; then idle time begins."""
         self._outcomes.answer_ended()
         now = self._turn.recent.position if self._paused_at is None else self._paused_at
-        self._turn.quiet_from = now + round(left_s * MIC_RATE_HZ)
+        ends = self._context.measured("answer_ends", now + round(left_s * MIC_RATE_HZ))
+        self._turn.quiet_from = round(ends)
         self._plays_to = min(self._plays_to, self._turn.quiet_from)
         self._idle.response_ended(self._turn.quiet_from)
 

@@ -78,6 +78,7 @@ class ResponseFactory:
         request = self._requests.build(response.id, spec, items, hosted, hints)
         version = self.prompt_version(utterance)
         task = ResponseTask(response, request, utterance, input_item_id, version, self._context.now)
+        task.waits = self._context.waits.part()
         task.whole_conversation = spec.whole_conversation
         task.size = spec.size
         task.history = items
@@ -91,6 +92,7 @@ class ResponseFactory:
         response = ResponseEmitter(options, None, self._context.engine.model, self._emit, self.profile)
         request = self._requests.lines(response.id, options, self.language)
         task = ResponseTask(response, request, None, None, self.prompt_version(None), self._context.now)
+        task.waits = self._context.waits.part()
         task.source = source
         return task
 

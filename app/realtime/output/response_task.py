@@ -19,6 +19,7 @@ from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.timing import Timing
 from app.realtime.ports import AnswerSource
 from app.realtime.protocol import Item, server_events
+from app.realtime.waits import Waits
 from app.refusal import Refusal
 from app.telemetry import Metrics, audit
 from engine import (
@@ -93,6 +94,7 @@ class ResponseTask:
         self.utterance = utterance
         self.input_item_id = input_item_id
         self.prompt_version = prompt_version
+        self.waits = Waits()
         self.whole_conversation = True
         """Whether the prompt is the unchanged conversation, which also stores the response."""
         self.history: tuple[Item, ...] = ()
@@ -165,9 +167,11 @@ class ResponseTask:
         """Run until the answer has ended. Raises one EngineError or Refusal."""
         async with CycleFreeTaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
+            await self.waits.moment()
             failure = await self._pull(engine, listener)
             if failure is None:
                 listener.on_complete(self)
+        await self.waits.moment()
         if failure is not None:
             raise failure
         if self._finish == "length":
@@ -296,7 +300,7 @@ class ResponseTask:
         """Wait until the listener has heard the end, if the server plays."""
         profile = self.response.profile
         if profile.plays:
-            await asyncio.sleep(self.unplayed_s())
+            await self.waits.alarm(asyncio.Event(), self.unplayed_s())
             self.response.played()
 
     async def _pull(self, engine: AnswerSource, listener: ResponseListener) -> EngineError | Refusal | None:
@@ -391,19 +395,13 @@ class ResponseTask:
 
     async def _pace(self, listener: ResponseListener) -> None:
         """Send each packet when it is due."""
-        loop = asyncio.get_running_loop()
         while not self.playout.drained:
             self._send_due(listener)
             self._news.clear()
             if self.playout.drained:
                 return
             due_in_s = self.playout.due_in_s(self._now()) if self._sends else None
-            alarm = None if due_in_s is None else loop.call_later(due_in_s, self._news.set)
-            try:
-                await self._news.wait()
-            finally:
-                if alarm is not None:
-                    alarm.cancel()
+            await self.waits.alarm(self._news, due_in_s)
 
     @property
     def _sends(self) -> bool:

@@ -40,6 +40,7 @@ class ToolSpeech:
         self._emit = emit
         self._source: LineSource | None = None
         self._following: asyncio.Task[None] | None = None
+        self._waits = context.waits.part()
 
     def follow(self) -> None:
         """Follow the pending calls from now on, if there are any."""
@@ -56,11 +57,7 @@ class ToolSpeech:
         changed = self._active.changed
         while self._calls.busy:
             changed.clear()
-            try:
-                async with asyncio.timeout(self._step()):
-                    await changed.wait()
-            except TimeoutError:
-                pass
+            await self._waits.alarm(changed, self._step())
         self._end_lines()
 
     def _step(self) -> float | None:

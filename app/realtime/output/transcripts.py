@@ -11,6 +11,7 @@ from app.realtime.output.caption import Caption
 from app.realtime.protocol import ServerEvent, SessionOptions, server_events
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
+from app.realtime.waits import Waits
 from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
@@ -44,7 +45,8 @@ class Transcripts:
     def transcribe(self, utterance: Utterance) -> None:
         """Transcribe a turn that gets no answer, if the client wants transcripts. May be called twice."""
         if self._wanted and utterance.item_id not in self._running:
-            task = self.tasks.create_task(self._transcribe(utterance), name=f"transcribe:{utterance.item_id}")
+            work = self._transcribe(utterance, self._context.waits.part())
+            task = self.tasks.create_task(work, name=f"transcribe:{utterance.item_id}")
             self._running[utterance.item_id] = task
             task.add_done_callback(lambda _: self._running.pop(utterance.item_id))
 
@@ -110,7 +112,7 @@ class Transcripts:
         if self.options.parley.partials:
             self._emit(server_events.TranscriptionPartialEvent(item_id, words, final))
 
-    async def _transcribe(self, utterance: Utterance) -> None:
+    async def _transcribe(self, utterance: Utterance, waits: Waits) -> None:
         """Request only a transcript from the engine."""
         request = Request(
             id=new_id("heard"),
@@ -121,6 +123,7 @@ class Transcripts:
             hints=speech_hints(self.options),
             wants=frozenset({"transcript"}),
         )
+        await waits.moment()
         try:
             async with self._context.engine.open(request, utterance.follow()) as chunks:
                 async for chunk in chunks:

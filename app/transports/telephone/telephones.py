@@ -21,9 +21,10 @@ from app.realtime.protocol.client_events import CreateResponse, Received
 from app.realtime.session_context import SessionContext
 from app.refusal import Closed, Refusal
 from app.service import Service
-from app.transports.connection import Connection, Opening
+from app.transports.connection import Connection
 from app.transports.live_calls import opening_of
 from app.transports.open_calls import OpenCall, OpenCalls
+from app.transports.opening import Opening
 from app.transports.resumable_session import ResumableSessions
 from app.transports.telephone.call_control import HANG_UP, CallControl
 from app.transports.telephone.media_stream import MediaStream

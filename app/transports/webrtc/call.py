@@ -12,9 +12,10 @@ from app.live import LiveDialect
 from app.realtime.ports import CALL
 from app.realtime.session_context import SessionContext
 from app.service import Service
-from app.transports.connection import Connection, Opening
+from app.transports.connection import Connection
 from app.transports.inbox import Inbox
 from app.transports.open_calls import OpenCall
+from app.transports.opening import Opening
 from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.peer_connection import PeerConnection
 

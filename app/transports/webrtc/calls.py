@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
-from app.ids import new_id
 from app.limits.principal import Principal
 from app.media.audio import MediaError
 from app.refusal import Closed, Refusal
 from app.service import Service
 from app.telemetry import log_failure
-from app.transports.connection import Opening
 from app.transports.open_calls import OpenCalls
+from app.transports.opening import Opening
 from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.call import PeerCall
 from app.transports.webrtc.peer_connection import PeerConnection
@@ -48,16 +47,10 @@ class WebRtcCalls:
             finally:
                 self._open_calls.hang_up("the server is gone")
 
-    async def begin(
-        self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Principal | None = None
-    ) -> tuple[str, str]:
-        """Start a call for an SDP offer. Returns its id and the answer. Raises Refusal, and Closed if there is no
-        room.
+    async def begin(self, offer: str, opening: Opening, id: str) -> tuple[str, str]:
+        """Start a call with this id for an SDP offer. Returns the id and the answer. Raises Refusal, and Closed if
+        there is no room.
         """
-        return await self.open_for(offer, Opening(maker or Principal(), model, start), new_id("rtc", self.server))
-
-    async def open_for(self, offer: str, opening: Opening, id: str) -> tuple[str, str]:
-        """Start a call with this id and opening, like ``begin``."""
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")

@@ -80,6 +80,7 @@ def _facets(facets: Sequence[Facets]) -> Facets:
         examples=facets[-1].examples,
         leaving=" ".join(dict.fromkeys(one.leaving for one in facets if one.leaving)),
         summarizes=any(one.summarizes for one in facets),
+        writes_json=any(one.writes_json for one in facets),
     )
 
 

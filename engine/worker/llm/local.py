@@ -7,15 +7,19 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from engine.chunk import Text
 from engine.core import Request
-from engine.errors import WeightsError
+from engine.errors import RequestError, WeightsError
 from engine.worker.llm.continuing import continued, rest
 from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
+from engine.worker.llm.grammar.schema import json_grammar
 from engine.worker.llm.messages import Body, texts_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.refusals import error_of_model
@@ -71,6 +75,7 @@ class LocalThinker(ChatThinker):
         self._broken = breaker(special_tokens)
         self._now = now
         self._answering = 0
+        self._compiling = asyncio.Lock()
 
     @property
     def free(self) -> int:
@@ -93,9 +98,37 @@ class LocalThinker(ChatThinker):
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         check_schemas(body)
+        body = await self._constrained(body)
         async with aclosing(self.complete(broken_up(body, self._broken), name, begun)) as deltas:
             async for delta in deltas:
                 yield delta
+
+    async def _constrained(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the body with the grammar of its JSON format. The model cannot reason first, so that is disabled.
+
+        Raises SchemaError, and RequestError for a format together with tools.
+        """
+        if "response_format" not in body:
+            return body
+        if body.get("tools") and body["tool_choice"] != "none":
+            raise RequestError(
+                "response_format: tools cannot be combined with an answer in JSON here. Leave one of them out, or set "
+                "tool_choice to none."
+            )
+        format = body["response_format"]
+        schema = format["json_schema"]["schema"] if format["type"] == "json_schema" else {"type": "object"}
+        grammar = await self.compiled(partial(grammar_of_json, msgspec.json.encode(schema)))
+        kept = {name: value for name, value in body.items() if name not in ("tools", "tool_choice")}
+        return self.restricted({**kept, "chat_template_kwargs": {"enable_thinking": False}}, grammar)
+
+    async def compiled(self, compile: Callable[[], str]) -> str:
+        """Compile a grammar in a thread, one at a time, because it takes up to half a second of a processor."""
+        async with self._compiling:
+            return await asyncio.to_thread(compile)
+
+    def restricted(self, body: Body, grammar: str) -> Body:
+        """Return a body whose answer follows the grammar. Override this for a model that reads GBNF."""
+        return body
 
     async def complete(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         """Yield the model's answer to a body that was checked. Override this to change the body."""
@@ -127,6 +160,12 @@ class LocalThinker(ChatThinker):
 
     async def aclose(self) -> None:
         await self._model.aclose()
+
+
+@lru_cache(maxsize=32)
+def grammar_of_json(schema: bytes) -> str:
+    """Return the grammar of a JSON schema, which is itself given as JSON. Raises SchemaError."""
+    return json_grammar(msgspec.json.decode(schema))
 
 
 def check_memory(model: Path, weights: int, cache: int, conversations: str) -> None:

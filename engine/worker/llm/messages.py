@@ -20,6 +20,7 @@ from engine.audio.wav import wav
 from engine.core import (
     AudioPart,
     ImagePart,
+    JsonFormat,
     Message,
     Part,
     Request,
@@ -52,14 +53,15 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
     request = request if options.tools else _without_tools(request, options)
     messages = [*_with_turn(request.messages, said)]
     turns = _turns(messages)
+    suffix = options.suffix(request.format)
     body: Body = {
         "model": options.model,
-        "messages": [*_system(turns, options), *_conversation(turns, options)],
+        "messages": [*_system(turns, suffix), *_conversation(turns, options)],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_tokens": min(request.max_text_tokens, _room(messages, request.tools, options)),
+        "max_tokens": min(request.max_text_tokens, _room(messages, request.tools, suffix, options)),
     }
-    return body | _drawn(request, options) | _offered(request) | options.extras()
+    return body | _drawn(request, options) | _offered(request) | _formatted(request.format) | options.extras()
 
 
 def _without_tools(request: Request, options: ModelOptions) -> Request:
@@ -94,14 +96,14 @@ def _noted(message: Message, names: Mapping[str, str]) -> Message:
     return Message("user", tuple(notes))
 
 
-def _room(messages: Sequence[Message], tools: Sequence[ToolDefinition], options: ModelOptions) -> int:
+def _room(messages: Sequence[Message], tools: Sequence[ToolDefinition], suffix: str, options: ModelOptions) -> int:
     """Estimate the tokens that a prompt leaves for its answer: many servers refuse ``max_tokens`` above that.
 
     An eighth of the context is always left, since the estimate is rather too high.
     """
     cost = TokenCost()
     schemas = sum(len(str(msgspec.to_builtins(tool))) for tool in tools)
-    fixed = cost.message + cost.instruction * (len(options.instructions_suffix) + schemas)
+    fixed = cost.message + cost.instruction * (len(suffix) + schemas)
     return max(options.context // 8, int(options.context - fixed - sum(map(cost.of, messages))))
 
 
@@ -173,10 +175,10 @@ def _turns(messages: Iterable[Message]) -> list[_Turn]:
     return turns
 
 
-def _system(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
+def _system(turns: Sequence[_Turn], suffix: str) -> list[Body]:
     """Return all instructions as one message at the start, because many chat templates refuse them elsewhere."""
     instructions = [_words(part) for turn in turns if turn.role == "system" for part in turn.parts]
-    text = "\n\n".join(filter(None, [*instructions, options.instructions_suffix]))
+    text = "\n\n".join(filter(None, [*instructions, suffix]))
     return [{"role": "system", "content": text}] if text else []
 
 
@@ -335,3 +337,15 @@ def _offered(request: Request) -> Body:
 def _function(tool: ToolDefinition) -> Body:
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
+
+
+def _formatted(format: JsonFormat | None) -> Body:
+    """Return the field that requires JSON. Source: openai-python ``types/shared_params``."""
+    if format is None:
+        return {}
+    if format.schema is None:
+        return {"response_format": {"type": "json_object"}}
+    schema: Body = {"name": format.name or "answer", "schema": format.schema}
+    schema |= {"description": format.description} if format.description else {}
+    schema |= {"strict": format.strict} if format.strict is not None else {}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from engine.core import JsonFormat, TokenCost
 from engine.deployment.config import build
 from engine.deployment.remote_hosts import is_local
 from engine.errors import ConfigError
@@ -16,6 +19,10 @@ SPOKEN = (
     "Your answers are spoken aloud. Answer in short, plain sentences as people say them: no markdown, no lists, no "
     "tables, no code, no emoji."
 )
+
+JSON_ONLY = "Answer only with JSON."
+SCHEMA_SHARE = 0.25
+"""Maximum share of the context for a JSON schema in the instructions."""
 
 LONGEST_SPOKEN_S = 90.0
 
@@ -53,7 +60,11 @@ class ModelOptions:
     longest_spoken_s: float | None = LONGEST_SPOKEN_S
     """Seconds of speech after which a spoken answer ends with its sentence. The user can ask to go on. 0: no limit."""
     instructions_suffix: str = SPOKEN
-    """Text appended to the instructions of every conversation; may be empty."""
+    """Text appended to the instructions of every conversation; may be empty. Answers in JSON are without it."""
+
+    def suffix(self, format: JsonFormat | None) -> str:
+        """Return the end of the instructions for an answer in this format."""
+        return self.instructions_suffix if format is None else ""
 
     def to_see(self) -> str:
         """Return how to enable image input, as the end of a sentence."""
@@ -81,6 +92,15 @@ class LocalOptions(ModelOptions):
     model: str = ""
     template: str | None = None
     """Jinja file with the chat template, if the model's files have none or a wrong one."""
+
+    def suffix(self, format: JsonFormat | None) -> str:
+        """Return the end of the instructions. The model reads its JSON schema if that takes little of the context."""
+        if format is None:
+            return self.instructions_suffix
+        schema = "" if format.schema is None else msgspec.json.encode(format.schema).decode()
+        if not schema or len(schema) * TokenCost().instruction > self.context * SCHEMA_SHARE:
+            return JSON_ONLY
+        return " ".join(filter(None, [JSON_ONLY, f"The JSON schema of the answer is: {schema}", format.description]))
 
     def no_thinking(self) -> dict[str, Any]:
         return ModelOptions.no_thinking(self) or {"chat_template_kwargs": {"enable_thinking": True}}

@@ -31,9 +31,7 @@ To call one, answer with its name and its arguments as a JSON object within <too
 def prompted(body: Mapping[str, Any]) -> Body:
     """Return the request with its functions, calls and results as text, and without ``tools``."""
     asked = {name: value for name, value in body.items() if name not in ("tools", "tool_choice")}
-    asked["messages"] = _messages(body["messages"], [tool["function"] for tool in body["tools"]])
-    required = required_functions(body)
-    return asked | ({"json_schema": {"anyOf": [_schema(function) for function in required]}} if required else {})
+    return {**asked, "messages": _messages(body["messages"], [tool["function"] for tool in body["tools"]])}
 
 
 def required_functions(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -141,11 +139,6 @@ def _as_text(message: Body) -> Body:
         for one in calls
     ]
     return {"role": "assistant", "content": "\n".join([message["content"] or "", *texts]).strip()}
-
-
-def _schema(function: Mapping[str, Any]) -> Body:
-    properties = {"name": {"const": function["name"]}, "arguments": function["parameters"]}
-    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
 
 
 def _call(text: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
 from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
+from engine.worker.llm.json_answer import checked_json
 from engine.worker.llm.messages import Body, beginning_of, begins, body_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.spoken_answer import read_aloud
@@ -112,8 +113,9 @@ class ChatThinker(Streamed):
         self._log_unoffered(request)
         body = self.salted(body_of(request, self._asked, said), request.owner)
         await self._warmed(request.session, body)
+        answer = self._deltas(body, request.id, kept)
         async with (
-            aclosing(self._deltas(body, request.id, kept)) as deltas,
+            aclosing(checked_json(answer, self._asked.model) if request.format else answer) as deltas,
             aclosing(read_aloud(deltas, request.speaks, self._asked.longest_spoken_s or None)) as chunks,
         ):
             async for chunk in chunks:
@@ -131,6 +133,8 @@ class ChatThinker(Streamed):
             yield chunk
         if ends:
             return
+        if written and "response_format" in body:
+            raise StageFailed("The rest of an answer in JSON is lost, because no model can continue it. Try again.")
         async with aclosing(self.go_on(body, name, written) if written else self._answer(body, name)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -177,7 +181,14 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
         prepares=prepares,
         replay="never" if options.thinking else "continue",  # reasoning is not stored, but precedes every answer
         checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
-        facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving, summarizes=True),
+        facets=Facets(
+            model=options.model,
+            sees=sees,
+            context=options.context,
+            leaving=leaving,
+            summarizes=True,
+            writes_json=True,
+        ),
     )
 
 

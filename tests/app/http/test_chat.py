@@ -297,7 +297,7 @@ def film(url: str) -> Any:
         ({"n": 2}, 400, "unsupported_parameter", "n"),
         ({"stop": ""}, 400, "invalid_value", "stop"),
         ({"stop": ["a", "b", "c", "d", "e"]}, 400, "invalid_value", "stop"),
-        ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "response_format"),
+        ({"response_format": {"type": "json_object"}}, 400, "unsupported_value", "response_format"),
         ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
         ({"seed": 2**63}, 400, "invalid_value", "seed"),
         ({"messages": user(URL_PART)}, 400, "invalid_value", None),

@@ -367,7 +367,7 @@ def said(*parts: Any) -> dict[str, Any]:
         ({"moderation": {"model": "omni"}}, 400, "unsupported_parameter", "moderation"),
         ({"top_logprobs": 2}, 400, "unsupported_parameter", "top_logprobs"),
         ({"include": ["message.output_text.logprobs"]}, 400, "unsupported_parameter", "include"),
-        ({"text": {"format": {"type": "json_object"}}}, 400, "unsupported_parameter", "text.format"),
+        ({"text": {"format": {"type": "json_object"}}}, 400, "unsupported_value", "text.format"),
         ({"modalities": ["text", "audio"]}, 400, "unsupported_parameter", "modalities"),
         ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value", "tools.0.type"),
         ({"tools": [{"type": "function"}]}, 400, "missing_required_parameter", "tools.0.name"),

@@ -92,7 +92,8 @@ class LiveClient:
 
 
 @asynccontextmanager
-async def dialled(server: Running) -> AsyncGenerator[LiveClient]:
+async def dialled(server: Running, query: str = "") -> AsyncGenerator[LiveClient]:
     """A client whose session is yet to be started."""
-    async with connect(f"ws://127.0.0.1:{server.port}/v1/live/sessions", max_size=None, max_queue=None) as socket:
+    url = f"ws://127.0.0.1:{server.port}/v1/live/sessions{query}"
+    async with connect(url, max_size=None, max_queue=None) as socket:
         yield LiveClient(socket)

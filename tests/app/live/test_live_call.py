@@ -35,7 +35,7 @@ class LiveCaller(Caller):
         """Place the call; its greeting is yet to come."""
         body = {"session": session, "transport": {"type": "webrtc", "sdp": await self.offer()}}
         async with httpx.AsyncClient(base_url=self.server.http, headers=headers) as http:
-            answer = await http.post(PATH, json=body)
+            answer = await http.post(PATH, params=self.query, json=body)
         assert answer.status_code == 201, answer.text
         made = strictly(LiveCreateResponse, answer.json())
         self.id = made.session.id

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from app.commands.replay import write_case
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.realtime.input.turn_detector import Silero
 from app.recording.file import read
 from tests.app.recording.recorded import differences_of, only, recording, replayed
@@ -50,6 +51,34 @@ async def test_a_spoken_turn_and_a_question_over_the_answer(tmp_path: Path) -> N
     recorded = read(only(tmp_path))
     kinds = {chunk.kind for request in recorded.requests.values() for chunk in request.chunks}
     assert {"Transcript", "Final", "Text", "Audio"} <= kinds
+    assert await differences_of(only(tmp_path)) == []
+
+
+async def test_transcripts_that_arrive_within_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy server hears a long message in pieces, and receives interim transcripts in between."""
+
+    async def busy(self: LoopTimeBudget) -> None:
+        await asyncio.sleep(0.01)
+
+    async with recording(tmp_path) as client:
+        monkeypatch.setattr(LoopTimeBudget, "turn", busy)
+        turns = {"type": "semantic_vad"}
+        await client.configure(
+            audio={"input": {"turn_detection": turns, "transcription": {}}}, parley={"partials": True}
+        )
+        for pcm in (tone(0.9), silence(0.4), tone(0.9), silence(0.9), silence(0.9), silence(0.9)):
+            await client.append(pcm)
+        await client.until("response.done")
+    monkeypatch.undo()
+    assert read(only(tmp_path)).waits_s
+    assert await differences_of(only(tmp_path)) == []
+
+
+async def test_a_session_that_the_server_ends(tmp_path: Path) -> None:
+    async with recording(tmp_path, limits={"session_s": 0.5}) as client:
+        await client.say("long 100")
+        await client.send("response.create")
+        assert (await client.error())["code"] == "session_expired"
     assert await differences_of(only(tmp_path)) == []
 
 

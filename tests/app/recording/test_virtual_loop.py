@@ -68,18 +68,6 @@ def test_time_stands_still_while_it_is_held() -> None:
     assert run(work, VirtualLoop(holds=lambda until_s: held)) == 0
 
 
-def test_timers_run_at_the_next_recorded_moment() -> None:
-    async def work(loop: VirtualLoop) -> list[float]:
-        found: list[float] = []
-        for when_s in (1.0, 2.0):
-            loop.call_at(when_s, lambda: found.append(loop.time()))
-        loop.at(1.002, lambda: found.append(loop.time()))
-        await loop.reach(3)
-        return found
-
-    assert run(work, VirtualLoop([1.004, 2.6])) == [1.002, 1.004, 2.6]
-
-
 @given(st.lists(st.integers(1, 50), max_size=8), st.lists(st.integers(1, 50), max_size=8))
 def test_audio_is_cut_to_the_recorded_sizes_and_none_is_lost(made: list[int], sizes: list[int]) -> None:
     cutter, whole = AudioCutter(sizes), np.arange(sum(made), dtype=np.float32)

@@ -19,8 +19,9 @@ from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol.client_events import InputSamples, Received
 from app.service import Service
 from app.transports.channel import Channel
-from app.transports.connection import Connection, Opening
+from app.transports.connection import Connection
 from app.transports.disconnect import Disconnect
+from app.transports.opening import Opening
 from app.transports.resumable_session import ResumableSessions
 
 PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, streams_input=True)

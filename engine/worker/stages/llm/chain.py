@@ -22,7 +22,7 @@ import msgspec
 from engine.chunk import Checkpoint, Chunk, Text, VoiceText
 from engine.core import Request, StageInfo
 from engine.deployment.config import build
-from engine.errors import ConfigError, Declined, EngineError, Preempted, ReplicaLost
+from engine.errors import ConfigError, Declined, EngineError, Preempted, ReplicaLost, SchemaError
 from engine.worker.llm.chained import RecordedInputs, chained_info, visible
 from engine.worker.llm.failure_memory import FailureMemory
 from engine.worker.loop.prefix import Prefixes
@@ -139,7 +139,7 @@ class Chain(Streamed):
         recorded = RecordedInputs(inputs)
         state = req.checkpoint or {}
         failure: EngineError | None = None
-        places = self._places(state)
+        places = self._places(state, req.request)
         for place, successor in zip(places, [*places[1:], None], strict=True):
             attempt = req.state = Attempt(place, self._request(req, place, state), successor is None, failure)
             try:
@@ -160,13 +160,15 @@ class Chain(Streamed):
                 self._note(attempt, successor)
             failure = failure if isinstance(attempt.error, Declined) else attempt.error
 
-    def _places(self, state: Mapping[str, Any]) -> list[int]:
-        """Return the models in the order in which to ask them. An answer that has begun is continued by its model."""
+    def _places(self, state: Mapping[str, Any], request: Request) -> list[int]:
+        """Return the models in the order in which to ask them. An answer that has begun is continued by its model.
+
+        Models that cannot answer in JSON are not asked for it.
+        """
         if MODEL in state:
             return [state[MODEL]]
-        return self._failures.order(
-            range(len(self._models)), lambda place: getattr(self._models[place], "unavailable", "")
-        )
+        able = [n for n, model in enumerate(self._models) if not request.format or model.info.facets.writes_json]
+        return self._failures.order(able, lambda place: getattr(self._models[place], "unavailable", ""))
 
     async def _items(self, attempt: Attempt, recorded: RecordedInputs) -> AsyncGenerator[Any]:
         """Yield a model's items, until it passes the request on."""
@@ -258,7 +260,7 @@ class Chain(Streamed):
 
     def _note(self, attempt: Attempt, successor: int) -> None:
         """Log why a model passes a request on: a failure as a warning, declining as debug information."""
-        level = logging.DEBUG if isinstance(attempt.error, Declined) else logging.WARNING
+        level = logging.DEBUG if isinstance(attempt.error, Declined | SchemaError) else logging.WARNING
         name, next_name = (self._models[place].info.name for place in (attempt.place, successor))
         log.log(level, "request %s: %s passes it on to %s: %s", attempt.req.request.id, name, next_name, attempt.error)
 

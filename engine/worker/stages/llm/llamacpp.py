@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +22,12 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.installed import installed
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
+from engine.worker.llm.grammar.schema import call_grammar
 from engine.worker.llm.llama import BATCH, Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
-from engine.worker.llm.messages import body_of
+from engine.worker.llm.messages import Body, body_of
 from engine.worker.llm.options import LONGEST_SPOKEN_S, LocalOptions, check, read_template
-from engine.worker.llm.prompted_tools import parsed, prompted
+from engine.worker.llm.prompted_tools import parsed, prompted, required_functions
 from engine.worker.llm.special_tokens import tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
@@ -126,13 +128,22 @@ class LlamaCppStage(LocalThinker):
     async def complete(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         if self._foreign_markers:  # such a token ends the answer
             body = {**body, "stop": self._foreign_markers}
-        if self._template_has_tools or not body.get("tools"):
+        if not body.get("tools") or (self._template_has_tools and not required_functions(body)):
             deltas = super().complete(body, name, begun)
-        else:
-            deltas = parsed(super().complete(prompted(body), name, begun), body, name)
+        else:  # for a required call, llama.cpp itself would allow any text before it
+            deltas = parsed(super().complete(await self._prompted(body), name, begun), body, name)
         async with aclosing(deltas):
             async for delta in deltas:
                 yield delta
+
+    def restricted(self, body: Body, grammar: str) -> Body:
+        return {name: value for name, value in body.items() if name != "response_format"} | {"grammar": grammar}
+
+    async def _prompted(self, body: Mapping[str, Any]) -> Body:
+        """Return a body with its tools as text. A grammar enforces a required call."""
+        functions = [(one["name"], one["parameters"]) for one in required_functions(body)]
+        grammar = {"grammar": await self.compiled(partial(call_grammar, functions))} if functions else {}
+        return prompted(body) | grammar
 
     async def watch(self) -> None:
         """Raise Broken once llama.cpp does not end the answer of a client that has left, so that the worker restarts.

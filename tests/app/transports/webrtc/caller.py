@@ -60,8 +60,9 @@ class Heard:
 class Caller:
     """One call. ``events`` are the data channel's, ``heard`` the frames of the voice; both checked as they come."""
 
-    def __init__(self, server: Running, mouth: Any = None, through: Relay | None = None) -> None:
+    def __init__(self, server: Running, mouth: Any = None, through: Relay | None = None, record: bool = False) -> None:
         self.server, self.mouth, self.through = server, mouth or Mouth(), through
+        self.query = {"record": "true"} if record else {}
         self.events: list[Event] = []
         self.heard: list[Heard] = []
         self.id = ""
@@ -85,7 +86,7 @@ class Caller:
         if session is not None:
             form["session"] = (None, json.dumps(session), "application/json")
         async with httpx.AsyncClient(base_url=self.server.http) as http:
-            query = {"resume": resume, "after": str(after)} if resume else {}
+            query = {"resume": resume, "after": str(after)} if resume else self.query
             answer = await http.post("/v1/realtime/calls", params=query, files=form, headers=headers)
         assert answer.status_code == 201, answer.text
         self.id = answer.headers["location"].rpartition("/")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -23,12 +24,21 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText, kinds
-from engine.core import IN_WRITING, ImagePart, Sampling, ToolDefinition
-from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
+from engine.core import IN_WRITING, ImagePart, JsonFormat, Sampling, ToolDefinition
+from engine.errors import (
+    ConfigError,
+    ContextOverflow,
+    EngineError,
+    RequestError,
+    StageFailed,
+    Stalled,
+    WeightsError,
+)
 from engine.stream import of
-from engine.worker.llm import llama
+from engine.worker.llm import llama, local
 from engine.worker.llm.gguf import read_header
 from engine.worker.llm.llama import BATCH
+from engine.worker.llm.messages import body_of
 from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -179,6 +189,45 @@ class TestAnswers:
         [call] = only(ToolCall, chunks)
         assert (call.name, call.arguments) == ("timer", '{"unit":"minutes"}')
         assert not only(Text, chunks)
+
+    async def test_a_named_function_is_called_where_the_template_has_tools(self, model: Make) -> None:
+        """llama.cpp itself takes the name for "auto", and allows any text before a call."""
+        lamp = ToolDefinition("lamp", "", {"type": "object", "properties": {}})
+        async with thinking(model(counting(), template=TOOLS)) as stage:
+            chunks = await read(stage, request(tools=(TIMER, lamp), tool_choice="lamp", max_text_tokens=200))
+        assert [call.name for call in only(ToolCall, chunks)] == ["lamp"]
+
+    async def test_an_answer_in_json_cannot_be_continued(self, model: Make) -> None:
+        """Its grammar begins at the beginning."""
+        async with thinking(model(saying("Yes."))) as stage:
+            asked = request(format=JsonFormat())
+            with pytest.raises(StageFailed, match="The rest of an answer in JSON is lost"):
+                _ = [chunk async for chunk in stage.answer(asked, of(()), [Text("{", 0)])]
+
+    async def test_a_model_that_thinks_answers_in_json_at_once(self, model: Make) -> None:
+        async with thinking(model(counting()), thinking=True) as stage:
+            chunks = await read(stage, request(format=JsonFormat(schema={"const": "Yes."})))
+        assert (written(chunks), usage(chunks).finish) == ('"Yes."', "stop")
+
+    @pytest.mark.parametrize(("properties", "is_shown"), [(1, True), (300, False)])
+    async def test_the_model_reads_its_schema_if_that_is_short(
+        self, properties: int, is_shown: bool, model: Make
+    ) -> None:
+        schema = {"type": "object", "properties": {f"property{n}": {"const": 1} for n in range(properties)}}
+        async with thinking(model(saying("Yes."))) as stage:
+            body = body_of(request(format=JsonFormat(schema=schema, description="Some.")), stage._asked)
+        said = body["messages"][0]["content"]
+        assert said.startswith("Answer only with JSON.")
+        assert (json.dumps(schema, separators=(",", ":")) in said) == is_shown
+
+    async def test_a_schema_is_compiled_once(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled: list[Any] = []
+        monkeypatch.setattr(local, "json_grammar", lambda schema: compiled.append(schema) or 'root ::= "1"')
+        async with thinking(model(counting())) as stage:
+            for _ in range(2):
+                asked = request(format=JsonFormat(schema={"title": "once", "type": "integer"}))
+                assert written(await read(stage, asked)) == "1"
+        assert len(compiled) == 1
 
     @pytest.mark.parametrize(("thinking_", "tokens"), [(False, 8 + 3), (True, 8)])
     async def test_thinking_is_off_unless_it_is_asked_for(self, model: Make, thinking_: bool, tokens: int) -> None:

@@ -20,8 +20,17 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Text, Usage, VoiceText
-from engine.core import IN_WRITING, Sampling, ToolDefinition
-from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
+from engine.core import IN_WRITING, JsonFormat, Sampling, ToolDefinition
+from engine.errors import (
+    ConfigError,
+    ContextOverflow,
+    EngineError,
+    RequestError,
+    SchemaError,
+    StageFailed,
+    Stalled,
+    WeightsError,
+)
 from engine.stream import of
 from engine.worker.llm import vllm_engine
 from engine.worker.process import process_group
@@ -107,6 +116,27 @@ class TestAnswers:
         async with thinking(write_checkpoint(tmp_path / "tiny", HERMES)) as stage:
             with pytest.raises(RequestError, match="too many optional properties"):
                 await read(stage, request(tools=(ToolDefinition("f", "", schema),)))
+
+    async def test_a_schema_is_passed_on_once_it_is_known_to_be_enforceable(
+        self, library: Any, checkpoint: Path
+    ) -> None:
+        schema = {"type": "object", "properties": {"day": {"enum": ["monday"]}}, "required": ["day"]}
+        async with thinking(checkpoint) as stage:
+            asked = request("hello", format=JsonFormat(schema=schema, name="day", strict=True))
+            with pytest.raises(StageFailed, match="tiny has not answered in JSON"):
+                await read(stage, asked)  # the stand-in repeats the question
+            with pytest.raises(SchemaError, match=r"\$\.not: is not supported"):
+                await read(stage, request("hello", format=JsonFormat(schema={"not": {}})))
+            with pytest.raises(RequestError, match="tools cannot be combined"):
+                await read(stage, request("hello", tools=(TIMER,), format=JsonFormat()))
+            with pytest.raises(StageFailed, match="tiny has not answered in JSON"):
+                await read(stage, request("hello", tools=(TIMER,), tool_choice="none", format=JsonFormat()))
+        named, any_object = library.ASKED
+        json_schema = {"name": "day", "schema": schema, "strict": True}
+        assert named["response_format"] == {"type": "json_schema", "json_schema": json_schema}
+        assert named["chat_template_kwargs"] == {"enable_thinking": False}
+        assert any_object["response_format"] == {"type": "json_object"}
+        assert not {"tools", "tool_choice"} & any_object.keys()
 
     async def test_thinking_is_on_where_it_is_asked_for_and_such_an_answer_is_not_gone_on_with(
         self, library: Any, checkpoint: Path
