@@ -211,7 +211,7 @@ class Otel:
     endpoint: str | None = None
     """Address of a collector for OTLP over HTTP, like ``http://127.0.0.1:4318/v1/traces``."""
     contents: bool = False
-    """Whether spans contain the words of conversations, and the arguments and results of tools."""
+    """Whether spans of sessions contain the words of the conversation, and the arguments and results of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
