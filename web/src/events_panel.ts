@@ -124,7 +124,8 @@ function toggle({ line, event }: Row, head: HTMLElement): void {
   json.tabIndex = 0;
   line.append(json);
   json.scrollIntoView({ block: "nearest" });
-  if (head.getBoundingClientRect().top < list.getBoundingClientRect().top) line.scrollIntoView({ block: "start" });
+  const above_px = list.getBoundingClientRect().top + ABOVE_PX - head.getBoundingClientRect().top;
+  if (above_px > 0) list.scrollTop -= above_px; // more than the panel holds: from the row's name on
   else align();
 }
 
