@@ -29,6 +29,7 @@ PATIENT = {"context": 4096, "first_token_s": 300.0, "stall_s": 300.0}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def thinker(smollm2: Path) -> AsyncGenerator[LlamaCppStage]:
     stage = LlamaCppStage(StageConfig(weights=smollm2, slots=1, slots_fixed=True, options=PATIENT))
+    await answer(stage, {"const": 1}, 9)  # starts the thread of its answers
     yield stage
     await stage.aclose()
 
