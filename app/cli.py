@@ -64,11 +64,13 @@ def options(
 
 @cli.command()
 def serve(
-    config: Annotated[
-        str | None,
+    configs: Annotated[
+        list[str] | None,
         typer.Argument(
+            metavar="[CONFIG]...",
             help="A YAML file, or the name of one in configs/. Default: `starter`, or `nano` until the models of the "
-            "starter are downloaded."
+            "starter are downloaded. Of several, clients select one by its name; the first one is the default, and has "
+            "the server's settings.",
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = None,
@@ -103,12 +105,17 @@ def serve(
     Use a GGUF file: `parley serve --thinker gguf:model.gguf`
 
     Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto --qr`
+
+    Serve several models: `parley serve starter nano`
     """
-    from app.commands.serve import run_server
+    from app.commands.serve import further, run_server
     from app.commands.starter import starter_or_nano
     from app.settings import settings_of
 
+    config, more = (configs[0], configs[1:]) if configs else (None, [])
     parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
+    if more:
+        flags.only_one(parts, weights=weights, print_config=print_config)
     if config is None and weights is None and parts.thinker is None and parts.ears is None:
         config = starter_or_nano(terminal.say)
     spec = deployment(config, weights=weights, parts=parts)
@@ -117,7 +124,7 @@ def serve(
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec, options=part_options(spec, parts), qr=qr)
+        run_server(spec, options=part_options(spec, parts), qr=qr, others=further(more, spec))
 
 
 @cli.command()

@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from importlib.metadata import version
 from types import FrameType
@@ -28,6 +28,7 @@ from app.access.auth import OPEN_PATHS, Gate, error_body
 from app.access.security_headers import REQUEST_ID, SecurityHeadersMiddleware
 from app.access.tls import Certificate, ServerTls
 from app.client_address import Peers, shared_by
+from app.engine_host import MakeEngine
 from app.http.admin import admin
 from app.http.calls import calls_routes
 from app.http.chat import chat
@@ -48,7 +49,7 @@ from app.limits import file_descriptors
 from app.live import LiveDialect
 from app.realtime.protocol.dialect import Realtime
 from app.realtime.protocol.from_wire import MAX_MESSAGE_BYTES
-from app.service import MakeEngine, Service
+from app.service import Service
 from app.telemetry import configure_logging, log
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
@@ -64,10 +65,9 @@ from app.transports.telephone.sip import answering
 from app.transports.telephone.telephones import Telephones
 from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import WebRtcCalls
-from engine import ConfigError, Engine, EngineSpec, ModelInfo, describe
+from engine import ConfigError, EngineSpec, ModelInfo, describe
 from engine.aio import event_loop
 from engine.deployment.installation import DISTRIBUTION
-from engine.errors import without_places
 
 VERSION = version(DISTRIBUTION)
 
@@ -79,7 +79,7 @@ Extend = Callable[[FastAPI, Service], None]
 
 ABOUT = (
     "The OpenAI HTTP API, as far as it suits a voice server. Conversations use the Realtime API: "
-    "`WS /v1/realtime`, or WebRTC with `POST /v1/realtime/calls`. The loaded model and voices serve every name; the "
+    "`WS /v1/realtime`, or WebRTC with `POST /v1/realtime/calls`. The loaded models and voices serve every name; the "
     "headers `parley-model`, `parley-voice` and `parley-mapped` report which. Unsupported fields are refused "
     "if they would change an answer, and ignored otherwise."
 )
@@ -101,48 +101,52 @@ def no_more(app: FastAPI, service: Service) -> None:
     """Add no routes."""
 
 
-def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
+def create_app(spec: EngineSpec, make_engine: MakeEngine | None = None) -> FastAPI:
     """Return the application for a deployment; its lifespan starts and stops the engine. Raises ConfigError."""
     return app_of(Service(spec, make_engine))
 
 
-OnReady = Callable[[str, ModelInfo, Certificate | None], None]
+OnReady = Callable[[str, Sequence[ModelInfo], Certificate | None], None]
 
 
-def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Extend = no_more) -> None:
+def serve(
+    spec: EngineSpec,
+    on_ready: OnReady = lambda *ready: None,
+    extend: Extend = no_more,
+    others: Sequence[EngineSpec] = (),
+) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    ``on_ready`` receives the address, the loaded model and the TLS certificate once the server can answer. The first
-    signal drains: new connections are refused, and running answers may end within ``server.drain_s``. The second signal
-    ends the process at once. Raises EngineError, such as for a bad configuration, a port in use, or an engine that does
-    not start.
+    ``others`` are further deployments, which may fail to start. ``on_ready`` receives the address, the loaded models
+    and the TLS certificate once no deployment is starting any longer. The first signal drains: new connections are
+    refused, and running answers may end within ``server.drain_s``. The second signal ends the process at once. Raises
+    EngineError, such as for a bad configuration, a port in use, or if no deployment starts.
     """
     file_descriptors.raise_limit()
     with closing(configure_logging()):
-        if spec.on_one_machine:
+        if spec.on_one_machine and not others:
             describe(spec)  # reports a wrong stage before anything listens
-        _serve(Service(spec), on_ready, extend)
+        _serve(Service(spec, others=others), on_ready, extend)
 
 
 def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     listener = _bind(service.settings.host, service.settings.port)
     url = _url(service.certificate, service.settings.host, listener.getsockname()[1])
-    host = service.engine_host
+    hosts = service.hosts
 
     def ready() -> None:
         event_loop.settle()
-        assert host.engine is not None
-        on_ready(url, host.engine.model, service.certificate)
+        on_ready(url, [engine.model for engine in hosts.engines], service.certificate)
 
-    host.on_ready = ready
-    log("server.listening", url=url, keys=len(service.keys), state=host.state)
+    hosts.on_ready = ready
+    log("server.listening", url=url, keys=len(service.keys), state=hosts.default.state)
     if not service.keys and not is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
     config = config_of(service, extend)
     warm_up(cast("FastAPI", config.app))
     Server(config, service).run(sockets=[listener])
-    if host.failure is not None:
-        raise host.failure
+    if hosts.failure is not None:
+        raise hosts.failure
 
 
 def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
@@ -192,7 +196,7 @@ class Server(uvicorn.Server):
         )
         service.metrics.connections.set_function(lambda: len(self.connections))
         service.metrics.idle.set_function(lambda: self.connections.idle)
-        service.engine_host.on_failure = self.leave
+        service.hosts.on_failure = self.leave
 
     def leave(self) -> None:
         """Start to drain. May be called twice."""
@@ -333,21 +337,21 @@ def _add_operations(app: FastAPI, service: Service) -> None:
     async def livez() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
         return {"status": "alive"}
 
-    @app.get("/health", summary="Check that every stage is warm and has a replica", responses={503: {}})
+    @app.get("/health", summary="Check that every stage of a model is warm and has a replica", responses={503: {}})
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        state, engine = service.engine_host.state, service.engine_host.engine
+        hosts = service.hosts
+        best, engine = hosts.of(None), hosts.default.engine
         body: dict[str, Any] = {
-            "status": state,
-            "ready": state == "ready" and engine is not None and not engine.unavailable,
-            "model": engine.model.name if engine else None,
+            "status": best.state,
+            "ready": all(host.usable for host in hosts.all),
+            "model": engine.model.name if engine else hosts.default.name or None,
             "version": VERSION,
         }
-        if engine and engine.missing:
-            body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are restarting
-        if engine and engine.unavailable:
-            # stages whose external server is down, with the reason
-            body["unavailable"] = {stage: without_places(reason) for stage, reason in engine.unavailable.items()}
-        return JSONResponse(body, 200 if state == "ready" else 503)
+        if len(hosts.all) == 1:
+            body |= best.health()
+        else:
+            body["models"] = {host.name: {"status": host.state, **host.health()} for host in hosts.all}
+        return JSONResponse(body, 200 if best.state == "ready" else 503)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:  # pyright: ignore[reportUnusedFunction]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, get_args
 
 from app.access.api_keys import ApiKeys
 from app.access.client_secrets import ClientSecrets
 from app.access.tls import certificate_of
 from app.client_address import own_address
+from app.engine_host import STOP_S, EngineHost, MakeEngine, Serving
+from app.engine_hosts import EngineHosts, named
 from app.facts import FactStore, MemoryAccess
 from app.limits.admission import Admission
 from app.limits.auth_throttle import AuthThrottle
@@ -25,156 +26,48 @@ from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decoding import Decoding
 from app.realtime.inference_thread import InferenceThread
+from app.realtime.input.echo_canceller import echo_canceller
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
-from app.realtime.ports import EnginePort, Vad
+from app.realtime.ports import Vad
 from app.realtime.session_context import SessionContext
 from app.realtime.timer_lateness import TimerLatenessEstimator
-from app.refusal import Closed
 from app.responses.store import ResponseStore
 from app.settings import settings_of
-from app.telemetry import Metrics, Stats, audit, log, log_failure
+from app.telemetry import Metrics, Stats, audit
 from app.tracing import Tracing
-from engine import (
-    Engine,
-    EngineError,
-    EngineSpec,
-    ModelInfo,
-    ReplicaInfo,
-    Request,
-    describe,
-)
+from engine import Deployments, EngineSpec, ModelInfo, ReplicaInfo, Request, describe
 
-STOP_S = 5.0
-"""Seconds that the engine may take to close its workers. They close in parallel, each within 2 s."""
 FORGET_S = 10.0
 """Seconds between two searches for expired client secrets, whose memory is freed."""
-
-State = Literal["starting", "ready", "unavailable", "draining", "failed"]
-"""``unavailable``: the engine was ready, but one of its stages has no live replica now."""
-
-
-class Serving(EnginePort, Protocol):
-    """A started engine, as far as the server uses it."""
-
-    @property
-    def ready(self) -> bool: ...
-
-    @property
-    def missing(self) -> tuple[str, ...]: ...
-
-    @property
-    def unavailable(self) -> Mapping[str, str]: ...
-
-    def stats(self) -> Stats: ...
-
-    def slots(self, request: Request) -> Mapping[str, int]: ...
-
-    def replicas(self) -> Sequence[ReplicaInfo]: ...
-
-    async def scale(self, stage: str, count: int) -> None: ...
-
-    async def restart(self) -> None: ...
-
-
-MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
-
-
-class EngineHost:
-    """Owns the engine in one task, from start to stop, and knows the server's state."""
-
-    def __init__(self, spec: EngineSpec, make_engine: MakeEngine, load_vad: Callable[[], object]) -> None:
-        self.engine: Serving | None = None
-        """None until the engine is warm, and after it has stopped."""
-        self.failure: EngineError | None = None
-        self.draining = asyncio.Event()
-        """Set once the server admits no more sessions."""
-        self.on_ready: Callable[[], None] = lambda: None
-        self.on_failure: Callable[[], None] = lambda: None
-        self._spec = spec
-        self._make_engine = make_engine
-        self._load_vad = load_vad
-        self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def state(self) -> State:
-        if self.draining.is_set():
-            return "draining"
-        if self.failure is not None:
-            return "failed"
-        if self.engine is None:
-            return "starting"
-        return "ready" if self.engine.ready else "unavailable"
-
-    def start(self) -> None:
-        """Begin to start the engine. ``state`` becomes ``ready`` once it is warm."""
-        self._task = asyncio.create_task(self._serve(), name="service")
-
-    async def stop(self) -> None:
-        """Close the engine, or cancel its start."""
-        if self._task is None:
-            return
-        self._stop.set()
-        if self.engine is None:
-            self._task.cancel()
-        _, late = await asyncio.wait([self._task], timeout=STOP_S)
-        if late:
-            log("engine.stop_late", after_s=STOP_S)
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=1.0)
-
-    def fail(self, error: EngineError) -> None:
-        """End the server, because it cannot do what its configuration says."""
-        self.failure = error
-        log("engine.failed", code=error.code)
-        self.on_failure()
-
-    async def drain(self, admission: Admission[SessionContext], within_s: float) -> None:
-        """Admit no more sessions, and wait until the open ones and the answers over HTTP have ended."""
-        self.draining.set()
-        log("server.draining", sessions=admission.sessions, answers=admission.answers)
-        try:
-            async with asyncio.timeout(within_s):
-                await admission.wait_until_empty()
-        except TimeoutError:
-            log("server.drain_late", sessions=admission.sessions, answers=admission.answers)
-
-    async def _serve(self) -> None:
-        begun_s = time.monotonic()
-        try:
-            async with self._make_engine(self._spec) as engine:
-                await asyncio.to_thread(self._load_vad)  # loads its network once, outside the event loop
-                self.engine = engine
-                log("server.ready", model=engine.model.name, start_s=time.monotonic() - begun_s)
-                self.on_ready()
-                await self._stop.wait()
-                self.engine = None
-        except EngineError as error:
-            self.fail(error)
-        except Exception as error:  # noqa: BLE001 - any failure to start must end the server, not leave it waiting
-            log_failure("engine.bug")
-            self.fail(EngineError(f"the engine failed to start: {error}"))
 
 
 class Service:
     """The parts of one server that its routes and transports share.
 
-    Made before the event loop runs, so that a mistake in the configuration shows at once, as ConfigError.
+    Made before the event loop runs, so that a mistake in the configuration shows at once, as ConfigError. ``others``
+    are further deployments; the server's settings are those of ``spec``.
     """
 
-    def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        make_engine: MakeEngine | None = None,
+        vad: Callable[[], Vad] = Silero,
+        others: Sequence[EngineSpec] = (),
+    ) -> None:
         self.settings = settings_of(spec.server)
         limits = self.settings.limits
         self.keys = ApiKeys.of_file(self.settings.keys_file, "server.keys_file")
         self.certificate = certificate_of(self.settings)
         self.admin_keys = ApiKeys.of_file(self.settings.admin_key_file, "server.admin_key_file")
         self.metrics_keys = ApiKeys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
-        self.engine_host = EngineHost(spec, make_engine, vad)
+        specs = named((spec, *others)) if others else (spec,)
+        self.hosts = EngineHosts(specs, make_engine or Deployments(specs).engine, vad)
         self.budgets = BandwidthLimits(limits)
         quotas = Quotas(limits, lambda: len(self.keys) > 1)
         self.memory = MemoryBudget(int(limits.held_mb * 1e6), quotas)
-        self.metrics = Metrics(self._stats, self._replicas, quotas, self.budgets)
+        self.metrics = Metrics(self._stats, self.replicas, quotas, self.budgets)
         self.admission = Admission(limits, self.metrics, quotas, self.context, self._slots)
         self.secrets = ClientSecrets(limits.secrets, quotas=quotas, server=self.settings.name, memory=self.memory)
         self.kept = ResponseStore(limits, self.settings.name, self.memory)
@@ -191,30 +84,35 @@ class Service:
         self.metrics.kept.set_function(lambda: len(self.kept))
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._forgetting: asyncio.TimerHandle | None = None
-        self.spec = spec
         self._vad = vad
         self.tracing = Tracing(self.settings.otel, self.settings.name)
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
+        self._echo_canceller = echo_canceller(self.settings.turns.echo_cancellation)
+
+    @property
+    def engine_host(self) -> EngineHost:
+        """The host of the default deployment."""
+        return self.hosts.default
 
     @property
     def described(self) -> ModelInfo:
-        """Return the description of the configured model before it is loaded. Raises ConfigError or WeightsError."""
-        return describe(self.spec)
+        """Return the description of the default model before it is loaded. Raises ConfigError or WeightsError."""
+        return describe(self.engine_host.spec)
 
     def start(self) -> None:
-        """Start the engine; ``engine_host.state`` tells when it is warm."""
+        """Start the engines; the ``state`` of each of ``hosts`` tells when it is warm."""
         self.tracing.start()
         self.decoding.start()
         self.inference.start()
-        self.engine_host.start()
+        self.hosts.start()
 
     async def drain(self) -> None:
         """Admit no more sessions, and wait for the open ones to end, at most about ``server.drain_s``."""
         await self.engine_host.drain(self.admission, self.settings.drain_s + STOP_S)
 
     async def stop(self) -> None:
-        """Close the engine, or cancel its start."""
+        """Close the engines, or cancel their start."""
         self.memory.close()
         if self._forgetting is not None:
             self._forgetting.cancel()
@@ -222,24 +120,23 @@ class Service:
         if self.facts is not None:
             await asyncio.to_thread(self.facts.close)
         await self.decoding.close()
-        await self.engine_host.stop()
+        await self.hosts.stop()
         await asyncio.to_thread(self.tracing.close)
 
     def context(
-        self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+        self,
+        caller: Principal | None = None,
+        model: str | None = None,
+        *,
+        while_draining: bool = False,
+        while_unavailable: bool = False,
     ) -> SessionContext:
         """Create the context of one session: the parts that all sessions share, and a memory account for ``caller``.
 
-        Raises Closed unless the engine is ready. The flags accept a server that drains, or whose engine is unavailable.
+        ``model`` is the name that the client requests; None accepts any deployment that is ready. Raises Closed unless
+        its engine is ready. The flags accept a server that drains, or whose engine is unavailable.
         """
-        state, engine = self.engine_host.state, self.engine_host.engine
-        accepted = {"ready": True, "draining": while_draining, "unavailable": while_unavailable}
-        if engine is None or not accepted.get(state, False):
-            self.metrics.sessions_refused.labels(state).inc()
-            if state == "unavailable" and engine is not None:
-                missing = ", ".join(engine.missing)
-                raise Closed(state, f"No worker runs {missing} now; lost workers restart. Try again in a few seconds.")
-            raise Closed(state, f"The server is {state}; try again later.")
+        engine = self._engine(model, while_draining, while_unavailable)
         settings = self.settings
         return SessionContext(
             engine,
@@ -251,6 +148,7 @@ class Service:
             settings.camera_every_s,
             settings.summarize_at,
             settings.instructions,
+            echo_canceller=self._echo_canceller,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,
@@ -259,6 +157,20 @@ class Service:
             tool_servers=self.tool_servers,
             memory=None if self.facts is None else MemoryAccess(self.facts, caller or Principal()),
         )
+
+    def with_model(self, context: SessionContext, model: str) -> SessionContext:
+        """Return the context with the engine of the model that the client requests. Raises Closed."""
+        engine = self._engine(model)
+        return replace(context, engine=engine, end_of_turn=self.end_of_turn.model(engine.model))
+
+    def _engine(self, model: str | None, while_draining: bool = False, while_unavailable: bool = False) -> Serving:
+        host = self.hosts.of(model)
+        state, engine = host.state, host.engine
+        accepted = {"ready": True, "draining": while_draining, "unavailable": while_unavailable}
+        if engine is None or not accepted.get(state, False):
+            self.metrics.sessions_refused.labels(state).inc()
+            raise host.closed()
+        return engine
 
     def pace(self, caller: Principal | None = None) -> RateLimiter:
         """Return the rate limiter of one client. A connection's caller is known only after its first request."""
@@ -299,14 +211,14 @@ class Service:
         self.kept.withdraw(owner)
         self.admission.quotas.withdraw(lambda one: one.owner == owner)
 
+    def replicas(self) -> list[ReplicaInfo]:
+        """Return the state of every replica of every engine. A shared one is listed once."""
+        found = [one for engine in self.hosts.engines for one in engine.replicas()]
+        return list({(one.stage, one.replica, one.incarnation): one for one in found}.values())
+
     def _stats(self) -> Stats:
-        engine = self.engine_host.engine
-        return engine.stats() if engine else {}
+        return {stage: figures for engine in self.hosts.engines for stage, figures in engine.stats().items()}
 
-    def _replicas(self) -> Sequence[ReplicaInfo]:
-        engine = self.engine_host.engine
-        return engine.replicas() if engine else ()
-
-    def _slots(self, request: Request) -> Mapping[str, int]:
-        engine = self.engine_host.engine
+    def _slots(self, request: Request, model: str | None) -> Mapping[str, int]:
+        engine = self.hosts.of(model).engine
         return engine.slots(request) if engine else {}

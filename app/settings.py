@@ -109,6 +109,9 @@ class TurnSettings:
     """Milliseconds of uninterrupted speech that start a turn. Clicks are shorter."""
     echo_guard: bool = True
     """Whether the server distinguishes the user from its own answer in the microphone signal."""
+    echo_cancellation: Literal["never", "auto", "always"] = "auto"
+    """Whether the server removes the echo of its answers from the microphone signal. ``auto``: once it finds an echo.
+    Clients with echo cancellation of their own are then left alone."""
     ahead: bool = True
     """Whether the model processes speech while the user is still speaking. Otherwise it receives the turn at its
     end."""
@@ -208,7 +211,7 @@ class Otel:
     endpoint: str | None = None
     """Address of a collector for OTLP over HTTP, like ``http://127.0.0.1:4318/v1/traces``."""
     contents: bool = False
-    """Whether spans contain the words of conversations, and the arguments and results of tools."""
+    """Whether spans of sessions contain the words of the conversation, and the arguments and results of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from app.realtime.input.noise_reduction import FRAME, MARGIN_DB, Cleaner, Field, cleaner
+from app.realtime.input.frames import FRAME
+from app.realtime.input.noise_reduction import MARGIN_DB, Cleaner, Field, cleaner
 from app.realtime.input.turn_detector import TurnConfig, TurnDetector, VoiceStarted, VoiceStopped
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.training.nano.conditions import level, speech_level, with_noise

@@ -296,7 +296,7 @@ async def serving(spec: EngineSpec) -> AsyncGenerator[tuple[Judged, str]]:
     """Run a server on a free port of the loopback address, and yield it with its URL."""
     service, listener = Judged(spec), socket.create_server(("127.0.0.1", 0))
     server, ready = Server(config_of(service), service), asyncio.Event()
-    service.engine_host.on_ready = service.engine_host.on_failure = ready.set
+    service.hosts.on_ready = service.hosts.on_failure = ready.set
     task = asyncio.create_task(server.serve(sockets=[listener]), name="server")
     try:
         await ready.wait()

@@ -21,6 +21,7 @@ from engine.chunk import (
     Word,
 )
 from engine.control.chunks import Chunks
+from engine.control.deployments import Deployments
 from engine.control.engine import Engine
 from engine.control.replica_info import ReplicaInfo
 from engine.control.timeline import Ledger, StageTime
@@ -86,6 +87,7 @@ __all__ = [
     "Codes",
     "ConfigError",
     "ContextOverflow",
+    "Deployments",
     "Engine",
     "EngineError",
     "EngineSpec",

@@ -117,3 +117,10 @@ def only_here(url: str | None, **given: bool) -> None:
     names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if url is not None and names:
         raise typer.BadParameter(f"{', '.join(names)}: not with --url, since the server has its own settings")
+
+
+def only_one(parts: Parts, weights: str | None, print_config: bool) -> None:
+    """Refuse options for one configuration, since there are several."""
+    if parts != Parts() or weights is not None or print_config:
+        options = "--weights, --ears, --thinker, --voice and --print-config"
+        raise typer.BadParameter(f"{options}: only for one configuration. Write the parts into its file")

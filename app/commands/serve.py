@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from app.access.tls import AUTO, Certificate, addresses, is_any
 from app.commands import terminal
+from app.commands.deployment import deployment
 from app.commands.open_ears import advised_ears
 from app.http.phone import reachable
 from app.qr_code import qr_code, terminal_lines
@@ -28,23 +29,35 @@ def run_server(
     options: Mapping[str, str] | None = None,
     also: str = "",
     qr: bool = False,
+    others: Sequence[EngineSpec] = (),
 ) -> None:
     """Serve until a signal. ``extend`` may add routes. Raises EngineError, also if the port is in use.
 
     ``options`` names the deployment's parts, if the command line chose some: the start prints a command with all of
     them. ``also`` is the path of an added page, which the start prints. ``qr`` prints the page's address as a QR code.
+    ``others`` are further deployments.
     """
     settings = settings_of(spec.server)
 
-    def announce(url: str, model: ModelInfo, certificate: Certificate | None) -> None:
-        for line in (*announcement(url, settings, certificate, list(addresses())), *about(model, options or {})):
+    def announce(url: str, models: Sequence[ModelInfo], certificate: Certificate | None) -> None:
+        for line in (*announcement(url, settings, certificate, list(addresses())), *about(models, options or {})):
             terminal.say(line)
         if also:
             terminal.say(f"The demo is at {url}{also}")
         if qr:
             show_qr_code(reachable(_at(url, "127.0.0.1"), settings.host))
 
-    serve(spec, announce, extend)
+    serve(spec, announce, extend, others)
+
+
+def further(configs: Sequence[str], first: EngineSpec) -> list[EngineSpec]:
+    """Return a server's deployments after the first one. Reports settings that have no effect. Raises ConfigError."""
+    specs = [deployment(config) for config in configs]
+    used = (Settings(), settings_of(first.server))
+    for spec in specs:
+        if settings_of(spec.server) not in used:
+            terminal.say(f"The `server` section of {spec.title} has no effect: the server has that of {first.title}.")
+    return specs
 
 
 def show_qr_code(url: str | None) -> None:
@@ -57,10 +70,12 @@ def show_qr_code(url: str | None) -> None:
     terminal.say(f"Open on your phone: {url}")
 
 
-def about(model: ModelInfo, options: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes about the model, and the command that starts the same server again."""
-    yield from model.notes
-    if model.hears_only_for:
+def about(models: Sequence[ModelInfo], options: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of several models, notes about each, and the command that starts the same server again."""
+    if len(models) > 1:
+        yield f"Models: {', '.join(model.name for model in models)}"
+    yield from dict.fromkeys(note for model in models for note in model.notes)
+    if any(model.hears_only_for for model in models):
         ears = advised_ears()
         yield f"For open speech recognition: `parley pull {ears.name}` ({ears.size_mb} MB), then start again."
     if options:

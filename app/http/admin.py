@@ -6,7 +6,7 @@ machine, since a page in a local browser runs on this machine too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,16 +14,17 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
 from app.access.auth import ADMIN, address_of, given_key
+from app.engine_host import Serving
 from app.http.body import StrictRoute
 from app.http_errors import RESPONSES, HttpRefusal
-from app.service import Service, Serving
+from app.service import Service
 from app.telemetry import ASKED, RequestContext, audit
 
 
 class ScaleRequest(BaseModel):
     """The number of replicas that a stage should have."""
 
-    stage: str
+    stage: str = Field(description="The stage's name, as `/admin/workers` lists it.")
     count: int = Field(description="The number of replicas. Stages in the same worker get the same number.")
 
 
@@ -47,17 +48,18 @@ def admin(service: Service) -> APIRouter:
 
     @router.get("/workers", summary="List the replicas of all stages with their state")
     async def workers() -> Workers:  # pyright: ignore[reportUnusedFunction]
-        return _workers(_engine(service))
+        _engines(service)
+        return _workers(service)
 
     @router.post("/scale", summary="Start or drain replicas of a stage; responds when done")
     async def scale(body: ScaleRequest) -> Workers:  # pyright: ignore[reportUnusedFunction]
-        engine = _engine(service)
-        return await _changed(engine, engine.scale(body.stage, body.count), f"scale {body.stage}={body.count}")
+        engines = _engines(service)
+        engine = next((one for one in engines if body.stage in one.stats()), engines[0])
+        return await _changed(service, engine.scale(body.stage, body.count), f"scale {body.stage}={body.count}")
 
     @router.post("/restart", summary="Replace all workers one by one, without dropping a request")
     async def restart() -> Workers:  # pyright: ignore[reportUnusedFunction]
-        engine = _engine(service)
-        return await _changed(engine, engine.restart(), "restart")
+        return await _changed(service, _restart(_engines(service)), "restart")
 
     return router
 
@@ -79,20 +81,26 @@ def _gate(service: Service) -> Any:
     return check
 
 
-async def _changed(engine: Serving, change: Awaitable[None], what: str) -> Workers:
+async def _changed(service: Service, change: Awaitable[None], what: str) -> Workers:
     audit("admin.change", what=what)
     await change
     audit("admin.changed", what=what)
-    return _workers(engine)
+    return _workers(service)
 
 
-def _workers(engine: Serving) -> Workers:
-    return Workers(workers=[msgspec.to_builtins(replica) for replica in engine.replicas()])
+async def _restart(engines: Sequence[Serving]) -> None:
+    for engine in engines:
+        await engine.restart()
 
 
-def _engine(service: Service) -> Serving:
-    """Return the engine, even if a stage has no replicas. Raises HttpRefusal before it has started."""
-    host = service.engine_host
-    if host.engine is None:
-        raise HttpRefusal(503, host.state, f"The server is {host.state}; try again later.")
-    return host.engine
+def _workers(service: Service) -> Workers:
+    return Workers(workers=[msgspec.to_builtins(replica) for replica in service.replicas()])
+
+
+def _engines(service: Service) -> Sequence[Serving]:
+    """Return the engines that run, even if a stage has no replicas. Raises HttpRefusal before the first has started."""
+    engines = tuple(service.hosts.engines)
+    if not engines:
+        state = service.engine_host.state
+        raise HttpRefusal(503, state, f"The server is {state}; try again later.")
+    return engines

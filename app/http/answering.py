@@ -30,25 +30,24 @@ from engine import (
 Take = Callable[[Output], Awaitable[None]]
 
 
-async def answer(service: Service, request: Request, take: Take, stop: Sequence[str] = ()) -> Figures:
-    """Run a request to its end, or up to one of the ``stop`` strings, and pass each chunk to ``take``.
+async def answer(service: Service, model: str, request: Request, take: Take, stop: Sequence[str] = ()) -> Figures:
+    """Run a model's request to its end, or up to one of the ``stop`` strings, and pass each chunk to ``take``.
 
     Raises Closed, EngineError and any error of ``take``. Cancelling this aborts the request.
     """
-    with admitted(service, request.id) as figures:
-        await run(service, request, take, figures, stop)
+    with admitted(service, model, request.id) as figures:
+        await run(service, model, request, take, figures, stop)
     return figures
 
 
 @contextmanager
-def admitted(service: Service, id: str) -> Generator[Figures]:
-    """Admit one HTTP answer while the block lasts, and yield its figures. Raises Closed.
+def admitted(service: Service, model: str, id: str) -> Generator[Figures]:
+    """Admit one HTTP answer of a model while the block lasts, and yield its figures. Raises Closed.
 
     The answer counts once in the metrics, even if it takes several requests.
     """
     figures, outcome = Figures(), "failed"
-    engine = service.engine_host.engine
-    model, left = "" if engine is None else engine.model.name, (asyncio.CancelledError, ClientGone)
+    left = (asyncio.CancelledError, ClientGone)
     with service.admission.admit_answer(), answer_trace(service.tracing, id, model, figures, left):
         try:
             yield figures
@@ -64,14 +63,20 @@ def admitted(service: Service, id: str) -> Generator[Figures]:
 
 
 async def run(
-    service: Service, request: Request, take: Take, total: Figures, stop: Sequence[str] = (), patient: bool = False
+    service: Service,
+    model: str,
+    request: Request,
+    take: Take,
+    total: Figures,
+    stop: Sequence[str] = (),
+    patient: bool = False,
 ) -> None:
     """Run one request of an admitted answer, and add its figures to ``total``.
 
     A ``patient`` request waits for its slot without a time limit.
     """
     figures, stops = Figures(requests=1), Stops(stop)
-    async with service.admission.place(request, patient) as context:
+    async with service.admission.place(request, patient, model) as context:
         try:
             async with context.engine.open(request) as chunks:
                 try:

@@ -76,7 +76,7 @@ def client_secrets(service: Service) -> APIRouter:
 
 
 def _issue(service: Service, body: SecretRequest, maker: Principal) -> ClientSecret:
-    context, lifetime_s = service.context(), body.expires_after.seconds
+    context, lifetime_s = service.context(model=str(body.session.get("model") or "")), body.expires_after.seconds
     options = opening_options(context, body.session)
     if options.parley.memory is not None and context.memory is None:
         raise no_memory()

@@ -44,7 +44,7 @@ class HostedToolAccess:
         Once a call has run, the response waits for a slot as long as necessary: a refused client would retry, and the
         call would run twice. Raises like ``answering.answer``, and HttpRefusal (424) if a server can't list its tools.
         """
-        with admitted(service, asked.request.id) as figures:
+        with admitted(service, asked.model, asked.request.id) as figures:
             await self._answer(service, asked, teller, figures)
         return figures
 
@@ -62,7 +62,7 @@ class HostedToolAccess:
             if not left:  # no calls left: answer with the results so far
                 round = replace(round, tools=own)
             called = left < self.most_calls
-            await run(service, round, teller.take, figures, patient=called)
+            await run(service, asked.model, round, teller.take, figures, patient=called)
             if not growing.due:
                 break
             left = await _run(teller, growing.hosted, left)

@@ -1,4 +1,4 @@
-"""``GET /v1/models``: the loaded model; and routes for its voices, as HTTP clients request them.
+"""``GET /v1/models``: the loaded models; and routes for their voices, as HTTP clients request them.
 
 ``/v1/audio/voices`` and ``/v1/audio/models`` are not part of OpenAI's API: Open WebUI fills its menus from them (its
 ``routers/audio.py``), and servers such as Kokoro-FastAPI have them too.
@@ -68,31 +68,36 @@ def models(service: Service) -> APIRouter:
     router = APIRouter(responses=RESPONSES)
     created = int(time.time())
 
-    @router.get("/v1/models", tags=["Models"], summary="List the loaded model")
+    @router.get("/v1/models", tags=["Models"], summary="List the loaded models")
     async def listed() -> ModelList:  # pyright: ignore[reportUnusedFunction]
-        return ModelList(data=[_model(service, created)])
+        return ModelList(data=[_model(service, model, created) for model in _loaded(service)])
 
-    @router.get("/v1/models/{id}", tags=["Models"], summary="Get the loaded model by name")
+    @router.get("/v1/models/{id}", tags=["Models"], summary="Get a loaded model by name")
     async def one(id: str) -> ModelEntry:  # pyright: ignore[reportUnusedFunction]
-        model = service.context().engine.model
+        model = service.context(model=id).engine.model
         if id != model.name:
-            raise not_loaded(model, id)
-        return _model(service, created)
+            raise not_loaded(service.hosts.names, id)
+        return _model(service, model, created)
 
-    @router.get("/v1/audio/voices", tags=["Audio"], summary="List the voices of the loaded model")
-    async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
-        return AudioVoices(voices=_voices(service.context().engine.model))
+    @router.get("/v1/audio/voices", tags=["Audio"], summary="List the voices of a loaded model")
+    async def voices(model: str = "") -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
+        return AudioVoices(voices=_voices(service.context(model=model).engine.model))
 
-    @router.get("/v1/audio/models", tags=["Audio"], summary="List the loaded model if it has speech input or output")
+    @router.get("/v1/audio/models", tags=["Audio"], summary="List the loaded models that have speech input or output")
     async def audio_models() -> AudioModels:  # pyright: ignore[reportUnusedFunction]
-        model = service.context().engine.model
-        return AudioModels(models=[AudioModel(id=model.name)] if {"speech", "audio"} & model.abilities else [])
+        spoken = [model for model in _loaded(service) if {"speech", "audio"} & model.abilities]
+        return AudioModels(models=[AudioModel(id=model.name) for model in spoken])
 
     return router
 
 
-def _model(service: Service, created: int) -> ModelEntry:
-    info = service.context().engine.model
+def _loaded(service: Service) -> list[ModelInfo]:
+    """Return the models that can be used now, the default one first. Raises Closed if there is none."""
+    service.context()
+    return [host.engine.model for host in service.hosts.all if host.engine is not None and host.state == "ready"]
+
+
+def _model(service: Service, info: ModelInfo, created: int) -> ModelEntry:
     loaded = Loaded(
         voices=list(info.voice_ids),
         voice_details=_voices(info),

@@ -1,11 +1,13 @@
 """Model and voice names: the requested names, and the loaded model and voice that serve the request.
 
 Clients written for OpenAI request OpenAI's names, often without a way to change them. The loaded model and voice serve
-all names, as in the Realtime protocol, and response headers report the replacement.
+all names, as in the Realtime protocol, and response headers report the replacement. Of several models, a name that is
+none of theirs selects the default one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -55,11 +57,11 @@ def names_of_model(service: Service, asked: str) -> Names:
     """Return the names for an answer without speech. Raises Closed, and HttpRefusal for an unknown name in strict
     mode.
     """
-    model = service.context().engine.model
+    model = service.context(model=asked).engine.model
     if asked == model.name:
         return Names(model.name)
     if service.settings.strict_names:
-        raise not_loaded(model, asked)
+        raise not_loaded(service.hosts.names, asked)
     log("http.model_mapped", asked=asked[:200], loaded=model.name)
     return Names(model.name, mapped=("model",))
 
@@ -70,7 +72,7 @@ def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str
     ``param`` is the request's field that names the voice. Raises Closed while the server is not ready, and HttpRefusal
     if the model does not speak, or for an unknown name in strict mode.
     """
-    names, context = names_of_model(service, asked), service.context()
+    names, context = names_of_model(service, asked), service.context(model=asked)
     voice = any_voice.id if isinstance(any_voice, VoiceId) else any_voice
     if "speech" not in context.engine.model.abilities:
         raise HttpRefusal(400, "unsupported_value", f"{context.engine.model.name} has no speech output.", param)
@@ -83,9 +85,9 @@ def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str
     return Names(names.model, loaded, (*names.mapped, "voice"))
 
 
-def not_loaded(model: ModelInfo, asked: str) -> HttpRefusal:
-    """Return the error for a model that is not loaded."""
-    message = f"The model {asked[:100]!r} is not loaded: use {model.name!r}."
+def not_loaded(names: Sequence[str], asked: str) -> HttpRefusal:
+    """Return the error for a model that is not loaded; ``names`` are those that are."""
+    message = f"The model {asked[:100]!r} is not loaded: use {' or '.join(map(repr, names))}."
     return HttpRefusal(404, "model_not_found", message, "model")
 
 

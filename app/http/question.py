@@ -102,11 +102,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """The engine's request, its messages that are new in this question, and the stop strings."""
+    """The engine's request, its messages that are new in this question, the stop strings, and the model's name."""
 
     request: EngineRequest
     new: tuple[Message, ...]
     stop: Sequence[str]
+    model: str
 
 
 def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
@@ -197,7 +198,7 @@ async def answered_live(
 
 
 async def _once(service: Service, asked: EngineCall, teller: FullRenderer | StreamRenderer) -> Figures:
-    return await answer(service, asked.request, teller.take, asked.stop)
+    return await answer(service, asked.model, asked.request, teller.take, asked.stop)
 
 
 def refuse_unserved(
@@ -215,7 +216,7 @@ def refuse_unserved(
 
 async def _asked(service: Service, http: Request, question: Question) -> EngineCall:
     """Convert a question to an engine request. Raises HttpRefusal, Refusal, MediaError, MemoryFull or QuotaExceeded."""
-    context = replace(service.context(), room=room_of(http))
+    context = replace(service.context(model=question.names.model), room=room_of(http))
     _check(question, context)
     before, limits = question.before, context.limits
     new = await engine_messages(question.messages, question.path, context, before.media_bytes)
@@ -235,7 +236,7 @@ async def _asked(service: Service, http: Request, question: Question) -> EngineC
         max_text_tokens=min(question.most_tokens or limits.answer_tokens, limits.answer_tokens),
         max_audio_s=limits.answer_s,
     )
-    return EngineCall(request, new, question.stop)
+    return EngineCall(request, new, question.stop, question.names.model)
 
 
 def _check(question: Question, context: SessionContext) -> None:

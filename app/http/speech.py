@@ -58,10 +58,10 @@ def speech(service: Service) -> APIRouter:
     @router.post("/v1/audio/speech", summary="Convert text to speech", responses=media, response_class=Response)
     async def speak(body: SpeechRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         names = names_of_voice(service, body.model, body.voice, "voice")
-        asked, format = _asked(service, body, names.voice), body.response_format
+        asked, format, model = _asked(service, body, names.voice), body.response_format, names.model
         if body.stream_format == "sse":
-            return Live(lambda write: _events(service, asked, format, write), EVENTS, names.headers)
-        return Live(lambda write: _sound(service, asked, format, write), MEDIA_TYPES[format], names.headers)
+            return Live(lambda write: _events(service, model, asked, format, write), EVENTS, names.headers)
+        return Live(lambda write: _sound(service, model, asked, format, write), MEDIA_TYPES[format], names.headers)
 
     return router
 
@@ -89,7 +89,7 @@ def spoken_chars(text: str) -> int:
     return len(text) + (DIGIT_CHARS - 1) * digits + (SPELLED_CHARS - 1) * spelled
 
 
-async def _sound(service: Service, asked: Request, format: Format, write: Write) -> Figures:
+async def _sound(service: Service, model: str, asked: Request, format: Format, write: Write) -> Figures:
     """Write the audio file as it is produced."""
     encoding = encoder(format)
 
@@ -97,20 +97,20 @@ async def _sound(service: Service, asked: Request, format: Format, write: Write)
         if isinstance(chunk, Audio) and (piece := await asyncio.to_thread(encoding.push, chunk.wave)):
             await write(piece)
 
-    figures = await answer(service, asked, take)
+    figures = await answer(service, model, asked, take)
     if piece := await asyncio.to_thread(encoding.end):
         await write(piece)
     return figures
 
 
-async def _events(service: Service, asked: Request, format: Format, write: Write) -> None:
+async def _events(service: Service, model: str, asked: Request, format: Format, write: Write) -> None:
     """Write the same bytes as ``speech.audio.delta`` events, and the usage at the end."""
 
     async def delta(piece: bytes) -> None:
         audio = pybase64.b64encode(piece).decode("ascii")
         await write(server_sent_event({"type": "speech.audio.delta", "audio": audio}))
 
-    figures = await _sound(service, asked, format, delta)
+    figures = await _sound(service, model, asked, format, delta)
     await write(server_sent_event({"type": "speech.audio.done", "usage": _usage(figures), "parley": figures.parley()}))
 
 

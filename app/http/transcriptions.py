@@ -15,6 +15,7 @@ from app.http.names import names_of_model
 from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, TranscriptionResult, span_of
 from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
+from app.realtime.session_context import SessionContext
 from app.service import Service
 from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, AudioPart, Message, ModelInfo, Output
@@ -48,17 +49,19 @@ def transcriptions(service: Service) -> APIRouter:
     ) -> Response:
         names = names_of_model(service, model)
         asked = tuple(granularities or ())
-        _check(service.context().engine.model, response_format, asked, include)
+        context = service.context(model=names.model)
+        _check(context.engine.model, response_format, asked, include)
         recording = await service.scheduler.in_thread(file.file.read)
         await file.close()  # so that it is not held twice
         try:
             if stream:
-                pcm = await while_there(request.receive, _samples(service, recording))
-                return Live(lambda write: _events(service, pcm, write), EVENTS, names.headers)
-            transcript = await while_there(request.receive, _transcript(service, recording, response_format))
+                pcm = await while_there(request.receive, context.samples(recording))
+                return Live(lambda write: _events(service, names.model, pcm, write), EVENTS, names.headers)
+            whole = _transcript(service, context, recording, response_format)
+            transcript = await while_there(request.receive, whole)
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
-        _check_words(transcript, service.context().engine.model, asked)
+        _check_words(transcript, context.engine.model, asked)
         if response_format in MEDIA_TYPES:
             text, media_type = transcript.written(response_format), MEDIA_TYPES[response_format]
             return Response(text, media_type=media_type, headers=names.headers)
@@ -85,22 +88,19 @@ def _check_words(transcript: TranscriptionResult, model: ModelInfo, granularitie
         raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
 
 
-async def _samples(service: Service, recording: bytes) -> Pcm:
-    """Decode the recording. Raises MediaError."""
-    return await service.context().samples(recording)
-
-
-async def _transcript(service: Service, recording: bytes, format: Format) -> TranscriptionResult:
-    """Transcribe a recording, and find its speech if the format includes times."""
-    pcm, context = await _samples(service, recording), service.context()
-    words = await _words(service, pcm)
+async def _transcript(
+    service: Service, context: SessionContext, recording: bytes, format: Format
+) -> TranscriptionResult:
+    """Transcribe a recording, and find its speech if the format includes times. Raises MediaError."""
+    pcm = await context.samples(recording)
+    words = await _words(service, context.engine.model.name, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
     languages = context.engine.model.heard_languages
     language = words.language or (languages[0] if len(languages) == 1 else None)
     return TranscriptionResult(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 
 
-async def _words(service: Service, pcm: Pcm) -> Words:
+async def _words(service: Service, model: str, pcm: Pcm) -> Words:
     """Return the transcript. Raises HttpRefusal if the model answers speech without transcribing it."""
     words: list[Words] = []
 
@@ -115,15 +115,15 @@ async def _words(service: Service, pcm: Pcm) -> Words:
         messages=(Message("user", (AudioPart(pcm),)),),
         wants=frozenset({"transcript"}),
     )
-    await answer(service, asked, take)
+    await answer(service, model, asked, take)
     if not words:
         raise HttpRefusal(400, "unsupported_value", "The loaded model answers speech without transcribing it.", "model")
     return words[-1]
 
 
-async def _events(service: Service, pcm: Pcm, write: Write) -> None:
+async def _events(service: Service, model: str, pcm: Pcm, write: Write) -> None:
     """Send the transcript as one delta: earlier hypotheses may have been revised, and a delta can't be taken back."""
-    transcript = TranscriptionResult((await _words(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
+    transcript = TranscriptionResult((await _words(service, model, pcm)).text, len(pcm) / MIC_RATE_HZ)
     for event in (
         {"type": "transcript.text.delta", "delta": transcript.text},
         {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage},

@@ -42,14 +42,19 @@ class MakeContext(Protocol[MadeContext]):
     """Make the context of one session or request. Raises Closed while the engine cannot answer."""
 
     def __call__(
-        self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+        self,
+        caller: Principal | None = None,
+        model: str | None = None,
+        *,
+        while_draining: bool = False,
+        while_unavailable: bool = False,
     ) -> MadeContext: ...
 
 
 class Admission(Generic[Context]):
     """Counts the open sessions and answers of one server, and decides whether another one may begin.
 
-    ``slots`` returns, for each stage that a request passes, how many requests like it the stage can run.
+    ``slots`` returns, for each stage that a request to a model passes, how many requests like it the stage can run.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class Admission(Generic[Context]):
         metrics: AdmissionMetrics,
         quotas: Quotas,
         context: MakeContext[Context],
-        slots: Callable[[Request], Mapping[str, int]],
+        slots: Callable[[Request, str | None], Mapping[str, int]],
     ) -> None:
         self.quotas = quotas
         self.sessions = 0
@@ -80,11 +85,16 @@ class Admission(Generic[Context]):
         return self.sessions + self._queue.given >= self._limits.sessions
 
     @contextmanager
-    def admit(self, caller: Principal | None = None, waiter: Waiter | None = None) -> Generator[Context]:
-        """Hold one session slot while the block lasts. A ``waiter`` takes the slot reserved for it. Raises Closed."""
+    def admit(
+        self, caller: Principal | None = None, waiter: Waiter | None = None, model: str | None = None
+    ) -> Generator[Context]:
+        """Hold one session slot while the block lasts. A ``waiter`` takes the slot reserved for it. Raises Closed.
+
+        ``model`` is the name that the client requests.
+        """
         if waiter is not None:
             self._queue.leave(waiter)
-        context = self._context(caller)
+        context = self._context(caller, model)
         if self.full:
             raise self._refused("server_full", f"All {self.sessions} sessions are taken; try again later.")
         with self.share("sessions", caller or Principal()):
@@ -98,12 +108,14 @@ class Admission(Generic[Context]):
                 self._left()
 
     @contextmanager
-    def waiting(self, moved: Callable[[int], None], caller: Principal | None = None) -> Generator[Waiter]:
+    def waiting(
+        self, moved: Callable[[int], None], caller: Principal | None = None, model: str | None = None
+    ) -> Generator[Waiter]:
         """Hold a place in the admission queue while the block lasts. ``moved`` receives each new position, from 1.
 
         Raises Closed.
         """
-        self._context()
+        self._context(model=model)
         with self.share("waiting", caller or Principal()):
             try:
                 waiter = self._queue.join(moved)
@@ -143,7 +155,7 @@ class Admission(Generic[Context]):
             self._left()
 
     @asynccontextmanager
-    async def place(self, request: Request, patient: bool = False) -> AsyncGenerator[Context]:
+    async def place(self, request: Request, patient: bool = False, model: str | None = None) -> AsyncGenerator[Context]:
         """Hold a slot at every stage that an admitted HTTP request passes, once HTTP may use one.
 
         A ``patient`` request waits as long as necessary, also while a stage is unavailable. Raises Closed; after
@@ -151,12 +163,12 @@ class Admission(Generic[Context]):
         """
         async with AsyncExitStack() as held:
             try:
-                await held.enter_async_context(self.http_slots.hold(lambda: self._slots(request), patient))
+                await held.enter_async_context(self.http_slots.hold(lambda: self._slots(request, model), patient))
             except TimeoutError:
                 wait_s = self._limits.wait_s
                 message = f"No slot for an HTTP answer became free within {wait_s:g} s; try again later."
                 raise self._refused("server_full", message) from None
-            yield self._context(while_draining=True, while_unavailable=patient)
+            yield self._context(model=model, while_draining=True, while_unavailable=patient)
 
     async def wait_until_empty(self) -> None:
         """Wait until no session is open and no answer is under way."""

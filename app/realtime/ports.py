@@ -40,6 +40,22 @@ class Vad(Protocol):
         ...
 
 
+class EchoCanceller(Protocol):
+    """An acoustic echo canceller. It receives a microphone's signal in order and keeps state between the pieces."""
+
+    def process(self, near: Pcm, far: Pcm) -> Pcm:
+        """Return the microphone's signal without echo.
+
+        Args:
+            near: Signal of the microphone, int16 [n] at MIC_RATE_HZ, n of any size.
+            far: Playback at the same time, int16 [n]. Its echo may come up to 400 ms later.
+
+        Returns:
+            int16 [n], at most 20 ms later than ``near``.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointingContext:
     """A pause of the user."""

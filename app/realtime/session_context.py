@@ -19,7 +19,7 @@ from app.media.decoding import Decoding
 from app.media.images import Image
 from app.media.videos import Video, video_of_url
 from app.realtime.inference_thread import InferenceThread
-from app.realtime.ports import EndOfTurnModel, EnginePort, IdlePolicy, Vad
+from app.realtime.ports import EchoCanceller, EndOfTurnModel, EnginePort, IdlePolicy, Vad
 from app.realtime.waits import Waits
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
@@ -45,6 +45,8 @@ class SessionContext:
     """See ``Settings.summarize_at``."""
     instructions: str = ""
     """See ``Settings.instructions``."""
+    echo_canceller: Callable[[], EchoCanceller] | None = None
+    """Makes the echo canceller of a session; None: echoes are not cancelled."""
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's share of the event loop's time."""
     room: MemoryReservation = field(default_factory=MemoryReservation)

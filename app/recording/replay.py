@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.realtime.input.echo_canceller import echo_canceller
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import Vad
@@ -136,6 +137,7 @@ def _context(recorded: RecordedSession, spec: EngineSpec, engine: ReplayedEngine
         settings.camera_every_s,
         settings.summarize_at,
         settings.instructions,
+        echo_canceller=echo_canceller(settings.turns.echo_cancellation),
         loop_time=LoopTimeBudget(FairScheduler(loop.time, loop.time)),
         now=loop.time,
         wall=lambda: began_s + loop.time(),

@@ -37,9 +37,9 @@ class SpanExport:
 
     def __init__(self, endpoint: str, server: str | None) -> None:
         about = {"service.name": "parley", **({} if server is None else {"service.instance.id": server})}
-        exporter = ReportedExporter(exporter_to(endpoint), endpoint)
+        self._exporter = ReportedExporter(exporter_to(endpoint), endpoint)
         self._provider = TracerProvider(ParentBased(ALWAYS_ON), Resource.create(about), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter, QUEUED, DELAY_MS, BATCH))
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter, QUEUED, DELAY_MS, BATCH))
         self._tracer = self._provider.get_tracer("parley")
 
     def root(self, name: str, attributes: Attributes) -> Span:
@@ -48,7 +48,8 @@ class SpanExport:
         return Span(self._tracer, self._tracer.start_span(name, parent, trace.SpanKind.SERVER, attributes))
 
     def close(self) -> None:
-        """Export the remaining spans, and end the thread."""
+        """Export the remaining spans, and end the thread. Drops them if the collector fails."""
+        self._exporter.closing = True
         self._provider.shutdown()
 
 
@@ -59,8 +60,12 @@ class ReportedExporter(SpanExporter):
         self._inner = inner
         self._endpoint = endpoint
         self._failing = False
+        self.closing = False
+        """Whether the first failure is the last attempt."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.closing and self._failing:
+            return SpanExportResult.FAILURE
         result = self._inner.export(spans)
         failed = result is not SpanExportResult.SUCCESS
         if failed and not self._failing:

@@ -26,7 +26,7 @@ from app.live.to_wire import error_text
 from app.realtime.protocol import Received
 from app.realtime.protocol.client_events import CreateItem, InputSamples
 from app.realtime.session_context import SessionContext
-from app.refusal import Closed, Refusal
+from app.refusal import Closed, Refusal, ServerFault
 from app.service import Service
 from app.telemetry import log
 from app.transports.connection import Connection
@@ -158,6 +158,8 @@ class _Opening:
                     await self._refuse(misread.refusal, misread.event_id)
                 except Refusal as refusal:
                     await self._refuse(refusal, event_id)
+                except Closed as closed:
+                    await self._refuse(ServerFault(closed.code, str(closed), "session.model"), event_id)
         raise Disconnect
 
     async def _start(self, message: str | bytes) -> tuple[str | None, dict[str, Any]]:
@@ -171,12 +173,13 @@ class _Opening:
         return event_id, said.session
 
     def _connection(self, event_id: str | None, session: dict[str, Any]) -> Connection:
-        """Create the connection. Raises Refusal."""
+        """Create the connection. Raises Refusal, and Closed if the model cannot be used now."""
         config = started(session)
-        self.transport.begin(LiveDialect(config, OutputTimeline(self.context.now), event_id))
+        context = self.service.with_model(self.context, config.model)
+        self.transport.begin(LiveDialect(config, OutputTimeline(context.now), event_id))
         model = config.model[:200]
         opening = Opening(self.caller, model, config.patch(), PROFILE, record=self.record, live=session)
-        return Connection(self.service, self.sessions, self.context, self.transport.channel, opening)
+        return Connection(self.service, self.sessions, context, self.transport.channel, opening)
 
     async def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
         self.context.metrics.errors.labels(refusal.code).inc()

@@ -29,3 +29,8 @@ class Opening:
     """Whether the client asked for a recording."""
     live: dict[str, Any] | None = None
     """The settings with which a client of the Live protocol started the session."""
+
+    @property
+    def asked_model(self) -> str:
+        """The requested model, by its own parameter or by the initial settings."""
+        return self.model or str((self.settings or {}).get("model") or "")

@@ -105,8 +105,9 @@ class SessionRecording:
         self._writer.close()
 
     def _head(self) -> dict[str, Any]:
-        spec = without_secrets(plain(self._service.spec))
-        server = self._service.spec.server
+        hosts, model = self._service.hosts, self.context.engine.model.name
+        spec = without_secrets(plain(hosts.of(model).spec))
+        server = hosts.default.spec.server
         opening = self._opening
         live = {} if opening.live is None else {"live": without_secrets(opening.live)}
         return {
@@ -114,7 +115,7 @@ class SessionRecording:
             "began": self._began.isoformat(),
             "wall_s": self._began.timestamp(),
             "parley": importlib.metadata.version(DISTRIBUTION),
-            "model": self.context.engine.model.name,
+            "model": model,
             "configuration": {**spec, "server": {name: server[name] for name in REPLAYED_SETTINGS if name in server}},
             "opening": {
                 "model": opening.model,

@@ -51,19 +51,19 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
         if beta.asked_for(socket.headers.get("openai-beta", ""), socket.scope.get("subprotocols", ())):
             await _refuse_beta(socket)
             return
-        record = asks_for_recording(socket, service)
+        opening = _opening(socket, asks_for_recording(socket, service))
         if token is not None:
             resumable, after = sessions.find(token, socket.query_params.get("after", ""), caller)
             await accept(socket)
             transport = SocketTransport(socket, service)
             await resumable.come_back(transport.channel, after)
         elif service.admission.full and socket.query_params.get("wait") == "true":
-            await _wait(socket, service, sessions, record)
+            await _wait(socket, service, sessions, opening)
         else:
-            with service.admission.admit(caller) as context:
+            with service.admission.admit(caller, model=opening.asked_model) as context:
                 await accept(socket)
                 transport = SocketTransport(socket, service)
-                await Connection(service, sessions, context, transport.channel, _opening(socket, record)).run()
+                await Connection(service, sessions, context, transport.channel, opening).run()
     except Closed as closed:
         await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
@@ -162,20 +162,20 @@ def _opening(socket: WebSocket, record: bool) -> Opening:
     return Opening(caller, socket.query_params.get("model", "")[:200], settings, record=record)
 
 
-async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions, record: bool) -> None:
+async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions, opening: Opening) -> None:
     """Wait for a session slot instead of being refused. Raises Closed if the queue is full too."""
-    transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
-    channel = transport.channel
+    transport, caller = SocketTransport(socket, service), opening.caller
+    channel, model = transport.channel, opening.asked_model
     with ExitStack() as session, ExitStack() as place:
         waiter = place.enter_context(
-            service.admission.waiting(lambda place: channel.put(QueueUpdatedEvent(place)), caller)
+            service.admission.waiting(lambda place: channel.put(QueueUpdatedEvent(place)), caller, model)
         )
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
-            context = session.enter_context(service.admission.admit(caller, waiter))
+            context = session.enter_context(service.admission.admit(caller, waiter, model))
             place.close()
-            await Connection(service, sessions, context, channel, _opening(socket, record)).run()
+            await Connection(service, sessions, context, channel, opening).run()
         except Closed as closed:
             channel.put(ErrorEvent(ServerFault(closed.code, str(closed)), None))
             await channel.say_goodbye(Disconnect(TRY_LATER, "the server is full", "goodbye"))

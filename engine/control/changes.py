@@ -15,12 +15,12 @@ class Changes:
     """The changes that a fleet supports. Each method returns when its change is complete."""
 
     def __init__(self, fleet: Fleet, workers: Sequence[WorkerSpec]) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self._workers = workers
         self._one = asyncio.Lock()  # concurrent changes would count each other's workers
 
     async def scale(self, stage: str, count: int) -> None:
-        """Scale a stage, and the stages that share its workers, to ``count`` replicas.
+        """Scale a stage of the fleet, and the stages that share its workers, to ``count`` replicas.
 
         Missing replicas are started, surplus ones drained. Raises RequestError if the deployment does not allow it.
         """
@@ -45,7 +45,7 @@ class Changes:
             except (EngineError, OSError) as error:
                 errors.append(error)
 
-        task = self._fleet.spawn(guarded(), "change")
+        task = self.fleet.spawn(guarded(), "change")
         await asyncio.wait([task])
         if task.cancelled():
             raise StageUnavailable("the engine is closing")
@@ -57,39 +57,36 @@ class Changes:
 
         Raises RequestError if it cannot have ``count`` replicas.
         """
-        host = next((i for i, worker in enumerate(self._workers) if stage in worker.stages), None)
-        if host is None:
-            known = ", ".join(name for worker in self._workers for name in worker.stages)
-            raise RequestError(f"there is no stage {stage!r:.60} to scale; there are {known}")
+        host = next(i for i, worker in enumerate(self._workers) if stage in worker.stages)
         if not 1 <= count <= self._workers[host].most:
             raise RequestError(f"{stage} can have from 1 to {self._workers[host].most:g} replicas, not {count}")
         return host
 
     async def _scale(self, host: int, count: int) -> None:
-        ours = [placement for placement in self._fleet.placements.values() if placement.host == host]
+        ours = [placement for placement in self.fleet.placements.values() if placement.host == host]
         for replica in sorted(set(range(count)) - {placement.replica for placement in ours}):
             await self._add(host, replica)
         for placement in [placement for placement in ours if placement.replica >= count]:
             await self._remove(placement)
 
     async def _add(self, host: int, replica: int) -> None:
-        placement = self._fleet.placement(host, replica)
+        placement = self.fleet.placement(host, replica)
         try:
-            await self._fleet.begin(placement)
+            await self.fleet.begin(placement)
         except BaseException:
-            del self._fleet.placements[placement.name]
+            del self.fleet.placements[placement.name]
             raise
 
     async def _remove(self, placement: Placement) -> None:
         placement.wanted = False
         if placement.worker is not None:
-            await self._fleet.retire(placement.worker)
-        del self._fleet.placements[placement.name]
+            await self.fleet.retire(placement.worker)
+        del self.fleet.placements[placement.name]
 
     async def _restart(self) -> None:
-        for placement in [placement for placement in self._fleet.placements.values() if placement.host is not None]:
+        for placement in [placement for placement in self.fleet.placements.values() if placement.host is not None]:
             async with placement.filling:
                 if (before := placement.worker) is None:
                     continue  # a successor is starting already
-                await self._fleet.begin(placement)
-            await self._fleet.retire(before)
+                await self.fleet.begin(placement)
+            await self.fleet.retire(before)

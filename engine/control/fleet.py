@@ -21,11 +21,9 @@ from engine.control.replica import RemoteWorker, StageReplica
 from engine.control.replica_info import ReplicaInfo
 from engine.core import StageInfo
 from engine.deployment.config import EngineSpec
-from engine.deployment.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.ipc import messages
 from engine.ipc.processor_time import ProcessorTime
-from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +32,14 @@ UNREAD = 4  # turns of the event loop in which heartbeats that arrived while it 
 
 
 class Fleet:
-    """All workers. ``start`` returns when every stage has its replicas, ``close`` when all workers have ended."""
+    """The workers of a spec. ``start`` returns when every stage has its replicas, ``close`` when all have ended.
 
-    def __init__(self, spec: EngineSpec, launcher: Launcher) -> None:
+    ``label`` distinguishes them from workers of other fleets in this process.
+    """
+
+    def __init__(self, spec: EngineSpec, launcher: Launcher, label: str = "") -> None:
         self.pools: dict[str, Pool] = {}
-        self.pipeline: Pipeline | None = None
+        self._label = label
         self._spec = spec
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
@@ -80,8 +81,6 @@ class Fleet:
             if isinstance(error, EngineError):
                 raise error from None
             raise EngineError(f"a worker could not be started: {error!r}") from error
-        infos = sorted((pool.info for pool in self.pools.values()), key=lambda info: info.order)
-        self.pipeline = pipeline(infos, self._spec)
 
     async def close(self) -> None:
         """Stop every worker, even if some cannot be stopped. May be called twice."""
@@ -97,6 +96,10 @@ class Fleet:
                     task.cancel()
                 await asyncio.wait([self._running])
                 raise
+
+    def labelled(self, name: str) -> str:
+        """Return the name of a stage or worker, with this fleet's label if it has one."""
+        return f"{self._label}/{name}" if self._label else name
 
     def replicas(self) -> list[ReplicaInfo]:
         """Return the state of every replica, in the order of the stages."""
@@ -124,7 +127,8 @@ class Fleet:
     def placement(self, host: int, replica: int) -> Placement:
         """Create an empty placement for a replica of an entry of ``workers:``."""
         spec = self._spec.workers[host]
-        placement = Placement(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host, replica)
+        name = self.labelled(f"worker{host}.{replica}")
+        placement = Placement(name, spec, spec.device(replica), self._launcher, host, replica)
         self.placements[placement.name] = placement
         return placement
 

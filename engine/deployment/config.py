@@ -57,7 +57,7 @@ class WorkerSpec:
     @property
     def most(self) -> float:
         """The maximum number of replicas: one for each device other than the CPU."""
-        placed = self.resources or not any(_exclusive(device) for device in self.devices)
+        placed = self.resources or not any(exclusive(device) for device in self.devices)
         return math.inf if placed else len(self.devices)
 
 
@@ -146,7 +146,7 @@ class EngineSpec:
     model: str | None = None
     """The name of a family, like ``nano``, instead of ``stages``."""
     name: str | None = None
-    """The name that clients see. None: the model's name."""
+    """The name that clients see, and by which they choose among several configurations. None: the model's name."""
     stages: tuple[StageSpec, ...] = ()
     """The stages of the pipeline, in the order in which they read from each other."""
     workers: tuple[WorkerSpec, ...] = ()
@@ -430,7 +430,7 @@ def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
             )
         for device in worker.devices if not worker.resources else ():
             name = str(device).removeprefix("cuda:")
-            if _exclusive(device) and name in taken:
+            if exclusive(device) and name in taken:
                 raise ConfigError(
                     f"workers[{i}].devices: workers[{taken[name]}] already has the device {device}; "
                     "put stages that share a device into one worker"
@@ -438,7 +438,8 @@ def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
             taken[name] = i
 
 
-def _exclusive(device: str | int) -> bool:
+def exclusive(device: str | int) -> bool:
+    """Return whether only one worker may use a device."""
     return str(device) != "cpu"
 
 

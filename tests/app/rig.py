@@ -143,8 +143,7 @@ class Running:
         await eventually(lambda: not self.metric("parley_sessions") and not any(self._leased()) and not _calls())
 
     def _leased(self) -> list[int]:
-        engine = self.service.engine_host.engine
-        return [figures["leased"] for figures in engine.stats().values()] if engine else []
+        return [figures["leased"] for engine in self.service.hosts.engines for figures in engine.stats().values()]
 
 
 def watched_lateness(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -172,7 +171,7 @@ async def running(spec: EngineSpec, ready_s: float = TIMEOUT_S, **make: Any) -> 
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(config_of(service), service)
     ready = asyncio.Event()
-    service.engine_host.on_ready = ready.set
+    service.hosts.on_ready = ready.set
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
     try:
         async with asyncio.timeout(ready_s):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -305,6 +306,35 @@ def test_serve_says_its_address_and_ends_on_sigterm() -> None:
         assert b"http://127.0.0.1:" in ready
         serving.terminate()
         assert serving.wait(30) == 0
+
+
+def test_serve_takes_several_configurations(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text("name: two\nmodel: script\nserver: {port: 1}\n")
+    with process("serve", "script", "two.yaml", "--port", "0") as serving:
+        assert serving.stderr is not None
+        # without lines of the log, which begin with the date
+        said = (line.decode() for line in iter(serving.stderr.readline, b"") if not line.startswith(b"20"))
+        unused, ready, models = islice(said, 3)
+        serving.terminate()
+        assert serving.wait(30) == 0
+    assert unused == "The `server` section of two has no effect: the server has that of script.\n"
+    assert "Parley is ready" in ready
+    assert models == "Models: script, two\n"
+
+
+@pytest.mark.parametrize(
+    "option", [("--voice", "slt"), ("--thinker", "ollama:m"), ("--print-config",), ("--weights", "w")]
+)
+def test_an_option_that_changes_a_configuration_is_refused_beside_several(option: tuple[str, ...]) -> None:
+    result = parley("serve", "script", "nano", *option)
+    assert result.exit_code == 2
+    assert "only for one configuration" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_two_configurations_of_one_name_are_one_sentence() -> None:
+    result = parley("serve", "script", "script", "--port", "0")
+    assert result.exit_code == 1
+    assert "two configurations are called 'script'" in result.stderr
 
 
 def test_what_is_said_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

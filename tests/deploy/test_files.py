@@ -18,9 +18,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.engine_host import STOP_S
 from app.limits.bandwidth import BandwidthLimits
 from app.limits.quotas import Quotas
-from app.service import STOP_S
 from app.settings import Limits, settings_of
 from app.telemetry import Metrics
 from engine import ReplicaInfo, load_config

@@ -16,6 +16,7 @@ from engine.core import StageInfo
 from engine.worker.models.script import ScriptThinker
 from engine.worker.stage import StageConfig
 from tests.app.rig import LoudnessVad, Running, running, script_spec
+from tests.app.second_model import WORDS, model_of, script_model
 from tests.web.browser import AUDIBLE, Chromium, Page
 from tests.web.test_states import PASTE, REACHED
 
@@ -165,9 +166,27 @@ async def test_the_models_name_and_voices_are_known_before_anything_is_said(page
     await page.shows("#model-name", "script")
     options = "[...document.querySelectorAll('#voices label')].map((one) => [one.firstChild.value, one.innerText])"
     assert await page.value(options) == [["tone", "ToneA whistle"]]
+    assert await page.value("document.getElementById('model-row').hidden")  # there is no choice
     await page.ask("say: hello")
     await page.shows("#route", "WebSocket")
     await page.shows("#session-model", "script")
+
+
+async def test_the_user_chooses_among_several_models(browser: Chromium) -> None:
+    async with running(script_model(), vad=LoudnessVad, others=[model_of("second")]) as server, browser.page() as page:
+        await page.open(server.http)
+        await page.shows("#model-name", "script")
+        await page.ask("say: hello")
+        await page.shows("#captions .answer", "hello")
+        await page.do("click", "#open-model")
+        await page.do("click", "#models label >> nth=1")
+        await page.shows("#model-name", "second")
+        await page.shows("#voices", "Alto")
+        await page.do("press", "Escape", on="page.keyboard")
+        await page.ask("say: hello")
+        await page.shows("#captions > :last-child", WORDS)
+        await page.shows("#session-model", "second")
+        assert await page.errors() == []
 
 
 async def test_what_leaves_the_machine_is_said_before_anything_is(

@@ -9,6 +9,7 @@ export interface Choices {
   readonly transport: "auto" | "webrtc" | "websocket";
   readonly microphone: string | null;
   readonly speaker: string;
+  readonly model: string | null;
   readonly voice: string | null;
   readonly eagerness: Eagerness;
   readonly instructions: string | null;
@@ -26,6 +27,7 @@ const DEFAULTS: Choices = {
   transport: "auto",
   microphone: null,
   speaker: "",
+  model: null,
   voice: null,
   eagerness: "auto",
   instructions: null,

@@ -1,5 +1,6 @@
-/** The model, its voices and its instructions. */
+/** The server's models, the voices of the chosen one, and its instructions. */
 
+import { fill } from "./choices_list";
 import { element, made } from "./dom";
 import { choices, choose } from "./memory";
 import { languageName } from "./languages";
@@ -7,6 +8,7 @@ import type { Loaded, Problem, VoiceClient } from "./library";
 import { VoiceList } from "./voice_list";
 
 const name = element("model-name");
+const models = element("models");
 const instructions = element<HTMLTextAreaElement>("instructions");
 
 const ABILITIES: Record<string, string> = { audio: "hears speech", image: "sees pictures", tools: "calls tools", speech: "speaks" };
@@ -19,9 +21,11 @@ export class ModelMenu {
   constructor(
     private readonly voice: VoiceClient,
     trouble: (problem: Problem) => void,
+    private readonly changed: () => void,
   ) {
     this.voices = new VoiceList(voice, trouble);
-    const { voice: chosen, instructions: told } = choices();
+    const { model, voice: chosen, instructions: told } = choices();
+    if (model !== null) voice.model = model;
     if (chosen !== null) voice.useVoice(chosen);
     if (told !== null) voice.setInstructions((instructions.value = told));
     instructions.addEventListener("change", () => this.setInstructions(instructions.value.trim()));
@@ -31,9 +35,12 @@ export class ModelMenu {
     this.model = loaded.model ?? this.model;
     this.speaking = speaking ?? this.speaking ?? choices().voice;
     this.voices.learn(loaded, this.speaking, (id) => this.setVoice(id));
-    this.speaking ??= this.voices.first;
+    if (!this.voices.has(this.speaking)) this.speaking = this.voices.first; // the choice was another model's
     element("model-title").textContent = this.model || "Model";
     element("abilities").textContent = sentence(loaded);
+    const { models: names = [] } = loaded;
+    element("model-row").hidden = names.length < 2;
+    fill(models, names.map((id) => ({ id, name: id })), this.model, (id) => this.setModel(id));
     this.show();
   }
 
@@ -48,6 +55,13 @@ export class ModelMenu {
 
   private show(): void {
     name.replaceChildren(this.model || "Model", made("span", this.voices.several ? ` · ${this.voiceName}` : "", "wide-only"));
+  }
+
+  private setModel(id: string): void {
+    choose({ model: id });
+    this.voice.model = id;
+    this.speaking = null; // the other model has voices of its own
+    this.changed();
   }
 
   private setVoice(id: string): void {

@@ -52,7 +52,11 @@ const keys = new KeyDialog(voice, () => {
   lookUp();
 });
 const devices = new DeviceMenus(voice, { mode: () => captions.leave(), trouble: say });
-const model = new ModelMenu(voice, say);
+const model = new ModelMenu(voice, say, () => {
+  known = {};
+  voice.reconnect();
+  lookUp();
+});
 const tools = new PageTools(voice, audio, (text) => captions.divide(text), choices().pageTools);
 const session = new SessionPanel(voice, () => answers.sounds, () => ({ id: model.voiceId, name: model.voiceName }));
 const facts = new FactsPanel(voice);

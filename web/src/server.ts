@@ -11,6 +11,8 @@ const WRONG_KEY = "The server does not take this key, which is wrong or has expi
 export interface Health {
   readonly status: string;
   readonly model: string | null;
+  /** Of a server with several models. */
+  readonly models?: Readonly<Record<string, { readonly status: string; readonly error?: string }>>;
 }
 
 /** Throws a Problem when there is no answer. */
@@ -32,12 +34,17 @@ export async function iceServers(place: Place): Promise<RTCIceServer[]> {
   return body.ice_servers ?? body.iceServers ?? [];
 }
 
-/** The loaded model; null where the server does not say, or asks for another key. Throws a Problem when nothing answers. */
+/**
+ * The model of a place, or the server's default one; null where the server does not say, or asks for another key.
+ * Throws a Problem when nothing answers.
+ */
 export async function loaded(place: Place): Promise<Loaded | null> {
   const response = await get(place, "v1/models");
   const body = (await response.json().catch(() => null)) as { data?: { id?: string; parley?: Loaded }[] } | null;
-  const model = response.ok ? body?.data?.[0] : undefined;
-  return model === undefined ? null : { ...model.parley, ...(model.id && { model: model.id }) };
+  const data = (response.ok && body?.data) || [];
+  const model = data.find(({ id }) => id === place.model) ?? data[0];
+  const models = data.flatMap(({ id, parley }) => (id && parley ? [id] : []));
+  return model === undefined ? null : { ...model.parley, ...(model.id && { model: model.id }), models };
 }
 
 /** The Problem in an HTTP answer that is none of 2xx, in the protocol's shape of errors. */
@@ -73,7 +80,11 @@ const NO_SOCKET =
 /** A browser does not tell why it got no WebSocket: ask around. `reason` is what the close said, if anything. */
 export async function whyRefused(place: Place, reason: string): Promise<Problem> {
   try {
-    const { status } = await health(place);
+    const { status, model, models } = await health(place);
+    const own = models?.[place.model ?? ""] ?? models?.[model ?? ""];
+    if (own && own.status !== "ready") {
+      return new Problem("starting", own.error ?? `The model is ${own.status}: wait a moment, or choose another one.`);
+    }
     if (status !== "ready") return new Problem("starting", `The server is ${status}: wait a moment.`);
     await iceServers(place);
     const asked = await get(place, "v1/realtime/ice-servers", { method: "POST" }); // which names the page's origin, as a socket does

@@ -31,6 +31,8 @@ const TOO_MUCH = new Problem("refused", "Too much already waits for the connecti
 export class VoiceClient extends Emitter<VoiceEvents> {
   /** The transport of the next connection. */
   transport: Wanted;
+  /** The model of the next connection; null: the server's default. */
+  model: string | null;
   key: Key;
   private secret: string | null = null; // what the key's function gave last
   private readonly server: URL;
@@ -59,10 +61,11 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private session: Settings; // as it is wanted
   private waiting: ClientEvent[] = []; // the page's own, until the session is there
 
-  constructor(private readonly options: VoiceOptions = {}) {
+  constructor(options: VoiceOptions = {}) {
     super();
     this.server = serverOf(options.server ?? HOME);
     this.transport = options.transport ?? "auto";
+    this.model = options.model ?? null;
     this.key = options.key ?? null;
     this.session = sessionOf(options);
     this.element = options.audio ?? new Audio();
@@ -84,7 +87,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   /** The server's address, and the key to it. */
   get place(): Place {
     const key = typeof this.key === "function" ? this.secret : this.key;
-    return { server: this.server, key, model: this.options.model ?? null };
+    return { server: this.server, key, model: this.model };
   }
 
   get transportUsed(): LineKind | null {
@@ -264,7 +267,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.emit("change");
   }
 
-  /** Begin anew over what `transport` and `key` say now; nothing when there is no conversation. */
+  /** Begin anew with what `transport`, `model` and `key` say now; nothing when there is no conversation. */
   reconnect(): void {
     if (!this.connection.open) return;
     this.hangUp();

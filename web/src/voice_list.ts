@@ -44,6 +44,11 @@ export class VoiceList {
     return this.voices[0]?.id ?? null;
   }
 
+  /** Whether it is one of the voices. True while none are known. */
+  has(id: string | null): boolean {
+    return this.voices.length === 0 || this.voices.some((voice) => voice.id === id);
+  }
+
   get several(): boolean {
     return this.voices.length > 1;
   }

@@ -61,6 +61,8 @@ export interface TurnDetection {
 /** The model that is loaded at the server, as far as it says. */
 export interface Loaded {
   readonly model?: string;
+  /** The names of all models of the server; the first one is its default. */
+  readonly models?: readonly string[];
   readonly voices?: readonly string[];
   readonly voice_details?: readonly VoiceDetail[];
   /** Questions that the model understands. */

@@ -36,7 +36,7 @@ class InputAudioBuffer:
         self.speculation = Speculation(context.turns.guess_ms)
         self.pipeline = MicrophonePipeline(context, options)
         self._turn = OpenTurn(context, emit)
-        self.voice = VoiceTurns(context, options, self._turn, self.speculation)
+        self.voice = VoiceTurns(context, options, self._turn, self.speculation, self.pipeline.echo)
         self._manual: ManualTurn | None = None  # only while turn detection is off
         self.configure(options)
 

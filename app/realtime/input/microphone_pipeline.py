@@ -1,4 +1,4 @@
-"""A microphone's audio on its way in: decoded, muted, cleaned of noise, and cut into detector steps."""
+"""A microphone's audio on its way in: decoded, muted, cleaned of echo and noise, and cut into detector steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from app.realtime.input.noise_reduction import FRAME, Cleaner, cleaner
+from app.realtime.input.echo_cancellation import EchoCancellation
+from app.realtime.input.frames import FRAME
+from app.realtime.input.noise_reduction import Cleaner, cleaner
 from app.realtime.protocol import MicrophoneDecoder, SessionOptions, rate_of, sample_count
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
@@ -17,7 +19,7 @@ STEP = 512
 """Samples of one step: a chunk of the voice activity detector, 32 ms."""
 
 PIECE = 16 * FRAME
-"""Samples that noise reduction takes at once: five steps, a millisecond of work."""
+"""Samples that echo cancellation and noise reduction take at once: five steps, a millisecond of work."""
 
 
 class MicrophonePipeline:
@@ -30,6 +32,8 @@ class MicrophonePipeline:
         self._input = options.audio.input
         self._decoder = MicrophoneDecoder(self._input.format)
         self._noise = self._cleaner()
+        self.echo = EchoCancellation(context.echo_canceller, context.turns.echo_cancellation == "always")
+        """Removes the echo of the playback, which the session reports to it."""
 
     def configure(self, options: SessionOptions) -> None:
         """Take new settings: the next samples come in their format."""
@@ -51,13 +55,13 @@ class MicrophonePipeline:
         return await self._context.in_thread(partial(self._decoder.push, data))
 
     def steps(self, pcm: Pcm) -> Iterator[tuple[Pcm, Pcm]]:
-        """Yield int16 [STEP] pieces of ``pcm``, each with the same audio after noise reduction."""
+        """Yield int16 [STEP] pieces of ``pcm`` without echo, each with the same audio after noise reduction."""
         pcm = np.zeros_like(pcm) if self.muted else pcm
         for start in range(0, len(pcm), PIECE):
-            piece = pcm[start : start + PIECE]
-            clean = self._noise.clean(piece)
-            for at in range(0, len(piece), STEP):
-                yield piece[at : at + STEP], clean[at : at + STEP]
+            sound, speech = self.echo.process(pcm[start : start + PIECE])
+            clean = self._noise.clean(speech)
+            for at in range(0, len(sound), STEP):
+                yield sound[at : at + STEP], clean[at : at + STEP]
 
     def _cleaner(self) -> Cleaner:
         """Models whose ears reduce noise themselves get the audio unchanged."""

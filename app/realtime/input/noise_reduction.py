@@ -12,10 +12,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from engine.core import MIC_RATE_HZ, Pcm
-
-FRAME = MIC_RATE_HZ // 100
-"""Samples that are cleaned at once: 10 ms."""
+from app.realtime.input.frames import Frames
+from engine.core import Pcm
 
 Field = Literal["near_field", "far_field"]
 
@@ -47,9 +45,8 @@ class Untouched:
 class WebRtcCleaner:
     """WebRTC's suppression, 10 ms at a time: some 40 µs each.
 
-    As many samples come out as go in, 91 samples (5.7 ms) later by the algorithm. Pieces whose lengths differ by whole
-    frames wait for nothing else; others for less than a frame, once: of 512 samples, for 128 of a frame's 160. WebRTC
-    takes whole frames alone, so they can't wait for less while each piece gives as much as it brought.
+    As many samples come out as go in, 91 samples (5.7 ms) later by the algorithm, and by less than a frame where pieces
+    are no multiples of one (``Frames``).
     """
 
     def __init__(self, field: Field, strength: float) -> None:
@@ -57,27 +54,14 @@ class WebRtcCleaner:
 
         gain = GAIN_DBFS if field == "far_field" else 0
         self._processor: Any = AudioProcessor(gain, max(1, round(SUPPRESSION * strength)))
-        self._pending = b""
-        self._ready = b""
-        self._begun = False
+        self._frames = Frames(self._filtered, channels=1)
 
     def clean(self, pcm: Pcm) -> Pcm:
-        sound = self._pending + np.ascontiguousarray(pcm, "<i2").tobytes()
-        lead = 0
-        if not self._begun:  # the first frame begins before the sound does, so that it ends with it
-            lead = -len(sound) % (2 * FRAME)
-            sound = bytes(lead) + sound
-            self._begun = True
-        whole = len(sound) - len(sound) % (2 * FRAME)
-        frames = (sound[at : at + 2 * FRAME] for at in range(0, whole, 2 * FRAME))
-        cleaned = b"".join(self._processor.Process10ms(frame).audio for frame in frames)
-        self._pending = sound[whole:]
-        self._ready = self._ready + cleaned[lead:]
-        wanted = 2 * len(pcm)
-        late = bytes(max(0, wanted - len(self._ready)))
-        out = self._ready[: wanted - len(late)]
-        self._ready = self._ready[wanted - len(late) :]
-        return np.frombuffer(late + out, "<i2").astype(np.int16, copy=False)
+        return self._frames.push(pcm[:, None])
+
+    def _filtered(self, frame: Pcm) -> Pcm:
+        cleaned = self._processor.Process10ms(frame.astype("<i2", copy=False).tobytes()).audio
+        return np.frombuffer(cleaned, "<i2").astype(np.int16, copy=False)
 
 
 @cache

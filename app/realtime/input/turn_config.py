@@ -25,10 +25,12 @@ def turn_config(
     moment: EndpointingContext,
     overlap_ms: int,
     wait_factor: float,
+    echo_gain_db: float,
 ) -> TurnConfig:
     """Return the detector's settings at ``moment``; speech shorter than ``overlap_ms`` begins no turn.
 
-    ``wait_factor`` multiplies the waits of an end-of-turn model (``WaitTuner``).
+    ``wait_factor`` multiplies the waits of an end-of-turn model (``WaitTuner``). ``echo_gain_db`` is the level of the
+    loudest possible echo relative to the playback.
     """
     match detection:
         case ServerVad(silence_duration_ms=silence_ms):
@@ -43,6 +45,7 @@ def turn_config(
         silence_duration_ms=silence_ms,
         min_speech_ms=context.turns.min_speech_ms,
         echo_guard=context.turns.echo_guard,
+        echo_gain_db=echo_gain_db,
         pause_ms=speculation.pause_ms(silence_ms) if options.auto_responds else silence_ms,
         overlap_ms=overlap_ms,
         margin_db=0.0 if noise_reduction is None else MARGIN_DB * noise_reduction.strength,

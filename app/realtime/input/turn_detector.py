@@ -55,6 +55,8 @@ class TurnConfig:
     """Uninterrupted speech that starts a turn; a click is shorter."""
     echo_guard: bool = True
     """Whether the echo of the playback is ignored."""
+    echo_gain_db: float = 0.0
+    """Level of the loudest possible echo relative to the playback."""
     pause_ms: int = 10_000
     """Silence after which VoicePaused is emitted, if it is shorter than ``silence_duration_ms``."""
     overlap_ms: int = 0
@@ -146,14 +148,14 @@ class TurnDetector:
 
     def stopped(self) -> None:
         """Report that the rest of the reported audio will not be played."""
-        self._echo.stopped(self.position)
+        self._echo.timeline.stopped(self.position)
 
     def paused(self) -> None:
         """Report that the rest of the reported audio will be played after ``resumed``."""
-        self._echo.paused(self.position)
+        self._echo.timeline.paused(self.position)
 
     def resumed(self) -> None:
-        self._echo.resumed(self.position)
+        self._echo.timeline.resumed(self.position)
 
     def reset(self) -> None:
         """Discard an open turn. The next one starts no earlier than the current ``position``, which is not reset."""
@@ -166,7 +168,7 @@ class TurnDetector:
         start = self._judged
         self._judged = self._judged + CHUNK
         chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
-        audible = self._sounds or self._echo.lets_through(chunk, start) or not self.config.echo_guard
+        audible = self._sounds or not self.config.echo_guard or self._passes_guard(chunk, start)
         probability = self._vad.probability(chunk) if audible else 0.0
         if self._is_babble(chunk, probability):
             probability = 0.0
@@ -178,6 +180,9 @@ class TurnDetector:
             self._paused = False
             return VoiceResumed()
         return self._after(self._judged)
+
+    def _passes_guard(self, chunk: Wave, start: int) -> bool:
+        return self._echo.lets_through(chunk, start, self.config.echo_gain_db)
 
     @property
     def _sounds(self) -> bool:

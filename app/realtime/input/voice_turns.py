@@ -10,6 +10,7 @@ import numpy as np
 from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
 from app.realtime.input.backchannel import HOLD_MS, PATIENCE_MS, Backchannel
+from app.realtime.input.echo_cancellation import EchoCancellation
 from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.idle_pause import IdlePause
 from app.realtime.input.open_turn import OpenTurn
@@ -46,6 +47,7 @@ class VoiceTurns:
         options: SessionOptions,
         turn: OpenTurn,
         speculation: Speculation,
+        echo: EchoCancellation,
     ) -> None:
         self._context = context
         self._options = options
@@ -54,7 +56,8 @@ class VoiceTurns:
         self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
         self._plays_to = 0.0  # the position up to which the listener hears a response
         self._paused_at: int | None = None  # the position since which playback is paused
-        self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
+        self._echo = echo
+        self._resampler = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
         self._idle = IdlePause(context.idle)
@@ -83,8 +86,9 @@ class VoiceTurns:
         turn.recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
         if turn.utterance is not None:
             self._push(turn.utterance, clean)
-        if turn.utterance is not None or config.overlap_ms != self._hold_ms:
-            self._tune()  # more may have been understood, or a response has begun or ended
+        changed = config.overlap_ms != self._hold_ms or config.echo_gain_db != self._echo_gain_db
+        if turn.utterance is not None or changed:
+            self._tune()  # more may have been understood, a response has begun or ended, or an echo was found
         for event in self._detector.feed(pcm):
             if self._overlap is not None:
                 self._overlap.follow(event)
@@ -128,19 +132,22 @@ class VoiceTurns:
         """
         self._plays_to = math.inf
         self._outcomes.answer_sounds(self._context.now())
+        pcm = self._resampler.push((np.clip(samples, -1, 1) * 32767).astype(np.int16))
+        self._echo.playing(pcm)
         if self._options.audio.input.turn_detection is not None:
-            pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
-            self._detector.playing(self._echo.push(pcm))
+            self._detector.playing(pcm)
 
     def playback_stopped(self) -> None:
         """The samples that were not played yet will not be heard."""
         self._plays_to = 0.0
         self._paused_at = None
+        self._echo.stopped()
         self._detector.stopped()
 
     def playback_paused(self) -> None:
         """The listener hears nothing until ``playback_resumed``, and then the samples that were not played yet."""
         self._paused_at = self._turn.recent.position
+        self._echo.paused()
         self._detector.paused()
 
     def playback_resumed(self) -> None:
@@ -151,6 +158,7 @@ class VoiceTurns:
             if self._turn.quiet_from is not None:
                 self._turn.quiet_from += paused
             self._paused_at = None
+            self._echo.resumed()
             self._detector.resumed()
 
     def response_started(self) -> None:
@@ -183,7 +191,14 @@ class VoiceTurns:
             return
         moment = EndpointingContext() if said is None else self._moment(said)
         self._detector.config = turn_config(
-            detection, self._options, self._context, self._speculation, moment, self._hold_ms, self._wait_factor
+            detection,
+            self._options,
+            self._context,
+            self._speculation,
+            moment,
+            self._hold_ms,
+            self._wait_factor,
+            self._echo_gain_db,
         )
         if (threshold := self._idle.wake_threshold) is not None:
             self._detector.config = replace(self._detector.config, threshold=threshold)
@@ -197,6 +212,11 @@ class VoiceTurns:
             self._outcomes.tuner = None
         elif tuner is None or tuner.target != target:
             self._outcomes.tuner = WaitTuner(target)
+
+    @property
+    def _echo_gain_db(self) -> float:
+        """Level of the loudest possible echo relative to the playback."""
+        return self._echo.gain_db or 0.0
 
     @property
     def _speaks(self) -> bool:
@@ -214,7 +234,7 @@ class VoiceTurns:
     @property
     def _answer_plays(self) -> bool:
         """Whether the listener hears a response."""
-        return self._paused_at is not None or self._turn.recent.position < self._plays_to
+        return self._paused_at is not None or self._turn.recent.position < self._plays_to + self._echo.delay
 
     @property
     def _hold_ms(self) -> int:

@@ -130,7 +130,7 @@ async def listening(service: Service, telephones: Telephones) -> AsyncGenerator[
     try:
         listener = socket.create_server(address_of(address, WHERE))
     except OSError as error:
-        service.engine_host.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
+        service.hosts.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
         yield
         return
     listener.setblocking(False)

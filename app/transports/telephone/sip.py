@@ -367,11 +367,11 @@ async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[
             sip = Sip(service, telephones, tasks)
             await loop.create_datagram_endpoint(lambda: sip, address_of(address, WHERE))
         except ConfigError as error:
-            service.engine_host.fail(error)
+            service.hosts.fail(error)
             yield
             return
         except OSError as error:
-            service.engine_host.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
+            service.hosts.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
             yield
             return
         log("sip.listening", port=sip.port)

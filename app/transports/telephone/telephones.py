@@ -77,7 +77,7 @@ class Telephones:
         """
         caller, control = Principal(self._settings.key), self._control()
         id, opening = self._opening(caller, control)
-        with self._place(caller) as context:
+        with self._place(caller, opening.asked_model) as context:
             context = replace(context, loop_time=stream.loop_time)
             phone = Phone(stream, self._service, control, opening.dialect)
             lateness = self._service.lateness
@@ -95,7 +95,7 @@ class Telephones:
 
     def check_room(self) -> None:
         """Raise Closed if a call could not be served now. Reserves nothing."""
-        self._service.context()
+        self._service.context(model=str(self._settings.session.get("model") or ""))
         if self._service.admission.full or self._calls >= self._most_calls:
             self._service.metrics.sessions_refused.labels("server_full").inc()
             raise Closed("server_full", f"{self._calls} telephone calls are active; try again later.")
@@ -109,11 +109,11 @@ class Telephones:
         return self._service.loop_time(Principal(key), self._service.pace(Principal(key, address=address)))
 
     @contextmanager
-    def _place(self, caller: Principal) -> Generator[SessionContext]:
+    def _place(self, caller: Principal, model: str) -> Generator[SessionContext]:
         """Hold a session of the telephones' share while the block lasts. Raises Closed."""
         self.check_room()
         admission = self._service.admission
-        with admission.share("calls", caller), admission.admit(caller) as context:
+        with admission.share("calls", caller), admission.admit(caller, model=model) as context:
             self._calls += 1
             try:
                 yield context

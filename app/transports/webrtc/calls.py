@@ -84,7 +84,7 @@ class WebRtcCalls:
         maker = opening.caller
         with (
             self._service.admission.share("calls", maker),
-            self._service.admission.admit(maker) as context,
+            self._service.admission.admit(maker, model=opening.asked_model) as context,
             self._offer(maker) as connected,
         ):
             call = self._calls[id] = PeerCall(id, self._service, context, self._sessions, opening)

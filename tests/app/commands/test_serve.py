@@ -70,7 +70,12 @@ def test_the_same_command_again_names_every_part() -> None:
 
 def test_ears_that_know_another_models_requests_come_with_the_command_for_better_ones() -> None:
     model = ModelInfo(name="m", notes=("Note.",), hears_only_for="nano")
-    note, advice = about(model, {})
+    note, advice = about([model], {})
     assert note == "Note."
     assert re.fullmatch(r"For open speech recognition: `parley pull \S+` \(\d+ MB\), then start again\.", advice)
-    assert list(about(ModelInfo(name="m"), {})) == []
+    assert list(about([ModelInfo(name="m")], {})) == []
+
+
+def test_several_models_are_named_at_the_start() -> None:
+    models = [ModelInfo(name="one", notes=("Note.",)), ModelInfo(name="two", notes=("Note.",))]
+    assert list(about(models, {})) == ["Models: one, two", "Note."]

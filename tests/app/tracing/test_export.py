@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from app.settings import Otel, settings_of
 from app.tracing import Tracing
+from app.tracing.export import BATCH
 from engine import ConfigError
 from tests.app.rig import LoudnessVad, running, script_spec, talking
 
@@ -31,6 +32,7 @@ class Receiver(HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 200
+        self.refused = 0
         self.requests: list[ExportTraceServiceRequest] = []
         self.endpoint = f"http://127.0.0.1:{self.server_port}/v1/traces"
 
@@ -50,6 +52,8 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, Receiver)
         if self.server.status == 200:
             self.server.requests.append(ExportTraceServiceRequest.FromString(body))
+        else:
+            self.server.refused += 1
         self.send_response(self.server.status)
         self.end_headers()
 
@@ -108,6 +112,22 @@ async def test_a_server_without_its_collector_answers_as_always() -> None:
                 assert (await http.get("/health")).status_code == 200
 
 
+def test_a_server_that_stops_does_not_retry_a_collector_that_fails() -> None:
+    with receiving() as receiver:
+        receiver.status = 400
+        tracing = Tracing(Otel(endpoint=receiver.endpoint))
+        tracing.start()
+        export = tracing._export
+        assert export is not None
+        export._exporter.closing = True
+        for _ in range(3 * BATCH):
+            export.root("probe", {}).end()
+        export._provider.force_flush()
+        tracing.close()
+        assert receiver.refused == 1
+
+
+@pytest.mark.slow
 async def test_the_event_loop_never_waits_for_a_collector() -> None:
     """A collector that accepts connections, and answers none."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -123,6 +143,7 @@ async def test_the_event_loop_never_waits_for_a_collector() -> None:
         await asyncio.to_thread(tracing.close)
 
 
+@pytest.mark.slow
 def test_a_server_without_an_endpoint_loads_no_exporter() -> None:
     code = "import sys, app.server; print([name for name in sys.modules if name.startswith('opentelemetry.')])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -9,7 +9,8 @@ import pytest
 
 from app.realtime.input import noise_reduction
 from app.realtime.input.babble_floor import HISTORY, SHARE, BabbleFloor
-from app.realtime.input.noise_reduction import FRAME, Cleaner, cleaner
+from app.realtime.input.frames import FRAME
+from app.realtime.input.noise_reduction import Cleaner, cleaner
 from app.realtime.input.turn_detector import CHUNK, TurnConfig, TurnDetector, VoiceStarted, VoiceStopped
 from engine.core import MIC_RATE_HZ, Pcm
 

@@ -353,7 +353,7 @@ def test_a_microphone_that_was_off_is_not_measured_against_all_that_was_played_m
     detector, soft, loud = TurnDetector(), pcm16(speech("slt", 3) * 0.1), pcm16(answer())
     for _ in range(20):
         detector.playing(loud)
-    assert len(detector._echo._played) <= (5.0 + 0.64) * MIC_RATE_HZ, "nor is it kept"
+    assert len(detector._echo.timeline._played) <= (5.0 + 0.64) * MIC_RATE_HZ, "nor is it kept"
     assert feed(detector, soft) == [], "what was played last may still sound"
     feed(detector, pcm16(hush(6)))
     assert feed(detector, soft)

@@ -8,7 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.app.rig import Running, eventually, silence, tone, watched_lateness
+from tests.app.rig import LoudnessVad, Running, eventually, running, silence, tone, watched_lateness
+from tests.app.second_model import model_of, script_model
 from tests.app.transports.webrtc.caller import Caller, calling
 
 
@@ -26,6 +27,15 @@ async def test_a_typed_turn_is_answered_with_sound(server: Running) -> None:
         await eventually(lambda: loud_s(call) >= 0.2)  # the caller's own buffer holds 80 ms, and decodes in a thread
         assert loud_s(call) <= 0.45
     await server.empty()
+
+
+async def test_a_call_has_the_model_that_it_names() -> None:
+    async with running(script_model(), vad=LoudnessVad, others=[model_of("second")]) as several:
+        async with calling(several, session={"type": "realtime", "model": "second"}) as call:
+            assert call.events[0]["session"]["parley"]["model"] == "second"
+        async with calling(several, session={"type": "realtime", "model": "gpt-realtime"}) as call:
+            assert call.events[0]["session"]["parley"]["model"] == "script"
+        await several.empty()
 
 
 async def test_a_spoken_turn_is_answered(server: Running) -> None:

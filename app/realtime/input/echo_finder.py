@@ -1,0 +1,72 @@
+"""Finds the playback in the microphone's signal: whether its echo is there, how late and how loud.
+
+Whitened signals are compared, so that the spectra of speech and of the loudspeaker do not matter: the correlation has
+one sharp peak at the delay of the direct sound, and none if there is no echo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core import MIC_RATE_HZ, Pcm
+
+WINDOW = 8192
+"""Samples of the microphone that are compared: 512 ms."""
+
+REACH = 16384
+"""Samples by which an echo can be late: a second."""
+
+CLEAR = 0.3
+"""Correlation above which the echo is there: voices, music and babble reach 0.17."""
+
+_SIZE = WINDOW + REACH
+_BAND_HZ = (300, 3500)  # what telephones and small loudspeakers transmit
+_FAINT = 0.1  # part of the playback's mean power below which a stretch of it is too quiet to compare
+_SILENT = 20.0  # level of int16 samples below which a signal is silence
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The echo in one window of the microphone."""
+
+    delay: int
+    """Samples by which it is later than the playback."""
+    gain_db: float
+    """Level of the microphone's signal relative to the playback."""
+
+
+def find_echo(microphone: Pcm, playback: Pcm) -> Echo | None:
+    """Return the echo of ``playback`` in int16 [WINDOW] of the microphone; None if it is not there.
+
+    ``playback`` is int16 [REACH + WINDOW] and ends at the same time.
+    """
+    if _level(microphone) < _SILENT or _level(playback) < _SILENT:
+        return None
+    heard, played = _whitened(microphone), _whitened(playback)
+    products = np.fft.irfft(heard * np.conj(played), _SIZE)
+    energy = np.concatenate([[0.0], np.cumsum(np.square(np.fft.irfft(played, _SIZE)))])
+    energies = np.maximum(energy[WINDOW:] - energy[:-WINDOW], _FAINT * energy[-1] * WINDOW / _SIZE)
+    # Index i: the window of the playback that begins at sample i, which was REACH - i samples earlier.
+    shares = products[-np.arange(REACH + 1)] / np.sqrt(energies * energy[-1])
+    at = int(np.argmax(shares))
+    if shares[at] < CLEAR:
+        return None
+    gain_db = 20 * np.log10(_level(microphone) / max(1.0, _level(playback[at : at + WINDOW])))
+    return Echo(REACH - at, float(gain_db))
+
+
+def _whitened(pcm: Pcm) -> NDArray[np.complex128]:
+    """Return the spectrum within the band, with the magnitude 1 everywhere."""
+    spectrum: NDArray[Any] = np.fft.rfft(pcm, _SIZE)
+    first, last = (round(hz * _SIZE / MIC_RATE_HZ) for hz in _BAND_HZ)
+    whitened = np.zeros_like(spectrum)
+    whitened[first:last] = spectrum[first:last] / (np.abs(spectrum[first:last]) + 1e-9)
+    return whitened
+
+
+def _level(pcm: Pcm) -> float:
+    return float(np.sqrt(np.square(pcm, dtype=np.float64).mean()))

@@ -1,0 +1,45 @@
+"""An echo is found with its delay and level, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
+from engine.core import Pcm
+from tests.app.realtime.input.echoes import late, voice
+
+SECONDS = (REACH + WINDOW) / 16_000
+
+
+def found(microphone: Pcm, playback: Pcm) -> Echo | None:
+    return find_echo(microphone[-WINDOW:], playback)
+
+
+@pytest.mark.parametrize("delay", [0, 800, 6400, REACH])
+@pytest.mark.parametrize("gain", [0.05, 1.0])
+def test_an_echo_is_found_with_its_delay_and_level(delay: int, gain: float) -> None:
+    playback = voice(SECONDS)
+    echo = found(late(playback, delay, gain), playback)
+    assert echo is not None
+    assert echo.delay == pytest.approx(delay, abs=2)
+    assert echo.gain_db == pytest.approx(20 * np.log10(gain), abs=1)
+
+
+def test_it_is_found_below_a_user_who_is_as_loud() -> None:
+    playback = voice(SECONDS)
+    echo = found(late(playback, 2000) + late(voice(SECONDS, seed=3), 0), playback)
+    assert echo is not None
+    assert echo.delay == pytest.approx(2000, abs=2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_user_alone_is_no_echo(seed: int) -> None:
+    assert found(voice(SECONDS, seed=seed + 1), voice(SECONDS)) is None
+
+
+@pytest.mark.parametrize("silent", ["microphone", "playback", "both"])
+def test_silence_is_no_echo(silent: str) -> None:
+    quiet = np.zeros(REACH + WINDOW, np.int16)
+    microphone = quiet if silent != "playback" else voice(SECONDS)
+    assert found(microphone, quiet if silent != "microphone" else voice(SECONDS)) is None
