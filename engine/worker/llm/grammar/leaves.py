@@ -21,9 +21,7 @@ KEYWORDS = {
 }  # fmt: skip
 """The keywords of each type. They do not apply to values of other types."""
 _SOURCES = ("$ref", "anyOf", "oneOf", "allOf")
-_REFUSED = (
-    "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef",
-)  # fmt: skip
+_REFUSED = ("not", "if", "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef")
 _CONSTRAINTS = frozenset({"type", "enum", "const", *_SOURCES, *(one for some in KEYWORDS.values() for one in some)})
 MOST_VALUES = 2000
 """Maximum values of one enum."""
