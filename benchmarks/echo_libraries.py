@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.realtime.input.echo_canceller import WebRtcEchoCanceller
-from app.realtime.input.frames import FRAME, Frames
+from app.realtime.input.frames import FRAME, PcmFrames
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
 
@@ -23,7 +23,7 @@ class _Framed:
     """An echo canceller that takes whole frames."""
 
     def __init__(self, filter: Callable[[Pcm, Pcm], Pcm]) -> None:
-        self._frames = Frames(lambda frame: filter(frame[:, 0].copy(), frame[:, 1].copy()), channels=2)
+        self._frames = PcmFrames(lambda frame: filter(frame[:, 0].copy(), frame[:, 1].copy()), channels=2)
 
     def process(self, near: Pcm, far: Pcm) -> Pcm:
         return self._frames.push(np.stack([near, far], axis=1))

@@ -137,9 +137,14 @@ class Judged(Service):
         self.judge = Blindfolded()
 
     def context(
-        self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+        self,
+        caller: Principal | None = None,
+        model: str | None = None,
+        *,
+        while_draining: bool = False,
+        while_unavailable: bool = False,
     ) -> SessionContext:
-        context = super().context(caller, while_draining=while_draining, while_unavailable=while_unavailable)
+        context = super().context(caller, model, while_draining=while_draining, while_unavailable=while_unavailable)
         return replace(context, end_of_turn=self.judge)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.commands.sink import Sink
-from app.commands.source import Answered, AnswerSource
+from app.commands.source import Answered, Answerer
 from engine import Audio, Codes, Ledger, Output, Request, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 
@@ -47,7 +47,7 @@ class Show:
     spoken: Callable[[int, int], None] = lambda text_end, samples: None
 
 
-async def answer(source: AnswerSource, request: Request, sink: Sink, show: Show, result: ReceivedAnswer) -> None:
+async def answer(source: Answerer, request: Request, sink: Sink, show: Show, result: ReceivedAnswer) -> None:
     """Run a request to its end and fill ``result`` incrementally, so that a cancelled answer's first part is kept.
 
     Raises EngineError, and ListenerGone if the reader of the audio has closed its pipe.

@@ -16,7 +16,7 @@ from typing import Any
 from app.commands import terminal
 from app.commands.answer import ReceivedAnswer, Show, answer
 from app.commands.sink import Sink, check_output, open_sink
-from app.commands.source import AnswerSource, Target, check_voice, opened
+from app.commands.source import Answerer, Target, check_voice, opened
 from app.ids import new_id
 from engine import EngineError, Message, Request, Sampling, TextPart, TokenIds
 from engine.aio.event_loop import run
@@ -45,7 +45,7 @@ async def _chat(target: Target, output: str | None, voice: str | None, sampling:
 class ChatHistory:
     """The turns so far, and the settings of the next answer."""
 
-    def __init__(self, source: AnswerSource, sink: Sink, voice: str | None, sampling: Sampling) -> None:
+    def __init__(self, source: Answerer, sink: Sink, voice: str | None, sampling: Sampling) -> None:
         self.messages: list[Message] = []
         self._source = source
         self._sink = sink

@@ -35,7 +35,7 @@ class Answered(Protocol):
     def __aiter__(self) -> AsyncIterator[Output]: ...
 
 
-class AnswerSource(Protocol):
+class Answerer(Protocol):
     """Answers requests. Leaving the block of ``open`` aborts the answer."""
 
     @property
@@ -45,7 +45,7 @@ class AnswerSource(Protocol):
 
 
 @asynccontextmanager
-async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[AnswerSource]:
+async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[Answerer]:
     """Open the source while the block lasts, after checking the voice. Raises EngineError."""
     if isinstance(target, Address):
         async with _Connected(target) as server:

@@ -28,7 +28,7 @@ _VOICE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpeechSpan:
     """The part of a recording with speech, in seconds. ``doubt`` is the probability that there is none."""
 
     start_s: float
@@ -47,7 +47,7 @@ class TranscriptionResult:
     text: str
     seconds: float
     language: str | None = None
-    span: Span | None = None
+    span: SpeechSpan | None = None
     words: tuple[Word, ...] = ()
 
     @property
@@ -103,7 +103,7 @@ class TranscriptionResult:
         return {"id": n, "seek": 0, **times, "tokens": [], "temperature": 0.0, **figures}
 
 
-def span_of(pcm: Pcm, vad: Vad) -> Span:
+def span_of(pcm: Pcm, vad: Vad) -> SpeechSpan:
     """Return the span from the first to the last speech in a recording, or all of it if no speech is found.
 
     ``vad`` must be a new detector.
@@ -113,8 +113,8 @@ def span_of(pcm: Pcm, vad: Vad) -> Span:
     spoken = np.flatnonzero(speech >= _VOICE)
     doubt = 1.0 - float(speech.max(initial=0.0))
     if not len(spoken):
-        return Span(0.0, len(pcm) / MIC_RATE_HZ, doubt)
-    return Span(float(spoken[0]) * _CHUNK / MIC_RATE_HZ, float(spoken[-1] + 1) * _CHUNK / MIC_RATE_HZ, doubt)
+        return SpeechSpan(0.0, len(pcm) / MIC_RATE_HZ, doubt)
+    return SpeechSpan(float(spoken[0]) * _CHUNK / MIC_RATE_HZ, float(spoken[-1] + 1) * _CHUNK / MIC_RATE_HZ, doubt)
 
 
 def _clock(seconds: float, mark: str) -> str:

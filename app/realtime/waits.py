@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,6 +24,10 @@ class Waits:
 
     async def moment(self) -> None:
         """Pass a point that a task reaches sooner or later, depending on the other work of the event loop."""
+
+    def ended(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once the task of this part has ended."""
+        then()
 
     async def alarm(self, event: asyncio.Event, delay_s: float | None) -> None:
         """Wait until ``event`` is set, or for ``delay_s`` seconds if that is shorter; then the event is set as well."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from app.recording.file import RecordedEvent
-from app.recording.names import Names
+from app.recording.id_labels import IdLabels
 
 VOLATILE = frozenset({"event_id", "expires_at", "ledger", "seq", "resume_token", "created_at"})
 """Fields that differ in every run."""
@@ -27,7 +27,7 @@ WIDTH = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ConversationPart:
     """A part of the conversation: the words of the user or of an answer, a tool call, or an error."""
 
     kind: str
@@ -40,31 +40,33 @@ class Turn:
         return f"{self.kind}: {self.text}" + (f" ({self.status})" if self.status else "")
 
 
-def turns(events: Iterable[dict[str, Any]]) -> list[Turn]:
+def turns(events: Iterable[dict[str, Any]]) -> list[ConversationPart]:
     """Return the conversation in the server's events: transcripts, answers, tool calls and errors."""
-    found: list[Turn] = []
+    found: list[ConversationPart] = []
     for event in events:
         match event:
             case {"type": "conversation.item.input_audio_transcription.completed", "transcript": str(text)}:
-                found.append(Turn("user", text.strip()))
+                found.append(ConversationPart("user", text.strip()))
             case {"type": "response.done", "response": {"output": list(items), "status": str(status)}}:
                 found += _answers(cast("list[dict[str, Any]]", items), "" if status == "completed" else status)
             case {"type": "error", "error": {"code": code}}:
-                found.append(Turn("error", str(code)))
+                found.append(ConversationPart("error", str(code)))
             case _:
                 pass
     return found
 
 
-def _answers(items: list[dict[str, Any]], status: str) -> Iterator[Turn]:
+def _answers(items: list[dict[str, Any]], status: str) -> Iterator[ConversationPart]:
     for item in items:
         if item["type"] == "function_call":
-            yield Turn("tool", f"{item['name']}({item['arguments']})", status)
+            yield ConversationPart("tool", f"{item['name']}({item['arguments']})", status)
         elif item["type"] == "message":
             parts: list[dict[str, Any]] = item["content"]
-            yield Turn("answer", "".join(part.get("text") or part.get("transcript") or "" for part in parts), status)
+            yield ConversationPart(
+                "answer", "".join(part.get("text") or part.get("transcript") or "" for part in parts), status
+            )
     if status and not items:
-        yield Turn("answer", "", status)
+        yield ConversationPart("answer", "", status)
 
 
 def differences(recorded: Sequence[dict[str, Any]], replayed: Sequence[dict[str, Any]]) -> list[str]:
@@ -90,7 +92,7 @@ def conversation_differences(recorded: Iterable[dict[str, Any]], replayed: Itera
 
 def _log(events: Iterable[dict[str, Any]]) -> list[str]:
     """Return one line for each event, without values that always differ."""
-    names = Names()
+    names = IdLabels()
     return [_line(names.labelled(event)) for event in events]
 
 

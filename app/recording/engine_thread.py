@@ -70,7 +70,7 @@ class EngineThread:
         self._sent += 1
         self._loop.call_soon_threadsafe(self._receive, work, args)
 
-    def start(self, call: EngineCall) -> None:
+    def start(self, call: ThreadedRequest) -> None:
         """Begin a request. Call it in the engine's loop."""
         call.task = task = self._loop.create_task(call.run(self._running))
         self._calls.add(task)
@@ -111,7 +111,7 @@ class EngineThread:
             await asyncio.gather(*self._calls, return_exceptions=True)
 
 
-class EngineCall:
+class ThreadedRequest:
     """One request in the engine's loop. ``give`` receives each chunk there, and at the end None or an EngineError."""
 
     def __init__(self, request: Request, live: bool, give: Callable[[Output | EngineError | None], object]) -> None:

@@ -19,7 +19,7 @@ from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.recording.engine_thread import EngineThread, in_process
 from app.recording.file import RecordedSession
-from app.recording.names import Names
+from app.recording.id_labels import IdLabels
 from app.recording.replayed_client import ReplayedClient
 from app.recording.replayed_engine import ReplayedEngine
 from app.recording.replayed_server import ReplayedInference, ReplayedLateness, ReplayedWaits
@@ -74,8 +74,8 @@ class _Run:
         self._recorded = recorded
         self._loop = loop
         self._events: list[dict[str, Any]] = []
-        self._names = Names()
-        self._recorded_names = Names()
+        self._names = IdLabels()
+        self._recorded_names = IdLabels()
         self._told = 0
         self._context = context
         self._client = ReplayedClient(recorded.head.get("opening", {}), loop.time)

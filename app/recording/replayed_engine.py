@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.recording.engine_thread import EngineCall, EngineThread
+from app.recording.engine_thread import EngineThread, ThreadedRequest
 from app.recording.file import RecordedChunk, RecordedRequest
 from app.recording.taps import kind_of, seeded
 from app.recording.virtual_loop import VirtualLoop
@@ -97,7 +97,9 @@ class _ReplayedChunks:
         self.listening = inputs is not None
         """Whether the user's turn may go on."""
         loop = self._loop
-        self._call = EngineCall(request, self.listening, lambda item: loop.call_soon_threadsafe(self._arrive, item))
+        self._call = ThreadedRequest(
+            request, self.listening, lambda item: loop.call_soon_threadsafe(self._arrive, item)
+        )
         thread.send(thread.start, self._call)
 
     def stage_times(self) -> tuple[StageTime, ...]:

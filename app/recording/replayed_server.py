@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import count
 from typing import TypeVar
@@ -75,6 +75,10 @@ class ReplayedWaits(Waits):
 
     async def moment(self) -> None:
         await self.alarm(asyncio.Event(), 0.0)
+
+    def ended(self, then: Callable[[], None]) -> None:
+        end_s = self._ends_s.get(f"{self._name}.end", self._loop.time() + LATE_S)
+        self._loop.call_at(end_s, then)
 
     async def alarm(self, event: asyncio.Event, delay_s: float | None) -> None:
         end_s = self._ends_s.get(self._next())

@@ -101,6 +101,10 @@ class RecordedWaits(Waits):
     async def moment(self) -> None:
         self._add(next(self._numbers))
 
+    def ended(self, then: Callable[[], None]) -> None:
+        self._writer.add("turn", {"type": "waited", "wait": f"{self._name}.end"})
+        then()
+
     async def alarm(self, event: asyncio.Event, delay_s: float | None) -> None:
         number = next(self._numbers)
         await super().alarm(event, delay_s)

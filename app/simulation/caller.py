@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from app.client import Client, ClientError, Events, connect
-from app.simulation.listener import Listener, TurnRecord
-from app.simulation.scenario import Scenario, Turn
+from app.simulation.listener import CallListener, TurnRecord
+from app.simulation.scenario import CallerTurn, Scenario
 from app.simulation.speech import CallerSpeech
 from engine import SPEAKER_RATE_HZ
 
@@ -27,7 +27,7 @@ class Caller:
     """A caller in an open session. ``now`` returns monotonic seconds."""
 
     def __init__(
-        self, client: Client, listener: Listener, speech: CallerSpeech, now: Callable[[], float] = time.monotonic
+        self, client: Client, listener: CallListener, speech: CallerSpeech, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
         self._listener = listener
@@ -36,7 +36,7 @@ class Caller:
         self._changed = asyncio.Event()
         self._is_lost = False
 
-    async def take(self, turn: Turn, following: Turn | None = None) -> TurnRecord:
+    async def take(self, turn: CallerTurn, following: CallerTurn | None = None) -> TurnRecord:
         """Take a turn, and listen until its answer is over or ``following`` must interrupt it. Raises ClientError.
 
         A turn that exceeds its ``limit_s`` ends with a failure.
@@ -55,7 +55,7 @@ class Caller:
         record.ended_s = self._now()
         return record
 
-    async def _express(self, turn: Turn, record: TurnRecord) -> None:
+    async def _express(self, turn: CallerTurn, record: TurnRecord) -> None:
         if turn.say or turn.audio is not None:
             pcm = await self._speech.of(turn)
             record.begun_s = self._now()
@@ -66,7 +66,7 @@ class Caller:
             await self._client.send("response.create")
         record.turn_over_s = self._now()
 
-    async def _listen(self, turn: Turn, following: Turn | None) -> None:
+    async def _listen(self, turn: CallerTurn, following: CallerTurn | None) -> None:
         if following is not None and following.barge_in_ms is not None:
             await self._hear_until(following.barge_in_ms / 1000)
         elif turn.silence_s is not None:
@@ -137,7 +137,7 @@ class Caller:
 
 @asynccontextmanager
 async def calling(
-    url: str, key: str | None, scenario: Scenario, listener: Listener, speech: CallerSpeech
+    url: str, key: str | None, scenario: Scenario, listener: CallListener, speech: CallerSpeech
 ) -> AsyncGenerator[Caller]:
     """Open a session for a scenario while the block lasts. Raises ClientError if the server refuses it."""
     async with connect(url, model="simulation", key=key, eagerness=None) as client:

@@ -17,7 +17,7 @@ from app.commands.server import Address
 from app.commands.sink import check_file
 from app.simulation.report import Report, show_rate, show_run, write_junit
 from app.simulation.scenario import Scenario, load_scenario
-from app.simulation.simulation import Run, simulate
+from app.simulation.simulation import SimulatedCall, simulate
 from engine import ConfigError, EngineError
 from engine.aio.event_loop import run
 
@@ -79,7 +79,7 @@ def _served(options: SimulationOptions) -> Generator[Address]:
 
 
 def _report(scenario: Scenario, address: Address, options: SimulationOptions, console: Console) -> Report:
-    def show(done: Run) -> None:
+    def show(done: SimulatedCall) -> None:
         show_run(done, options.runs, console)
 
     terminal.whisper(f"{scenario.name} …")

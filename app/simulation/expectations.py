@@ -11,7 +11,7 @@ import orjson
 
 from app.client import CallDone
 from app.simulation.listener import TurnRecord
-from app.simulation.scenario import Expectations, ExpectedCall, Turn
+from app.simulation.scenario import CallerTurn, Expectations, ExpectedCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Check:
         return f"{self.name}: {self.detail}"
 
 
-def checks_of_turn(turn: Turn, record: TurnRecord) -> list[Check]:
+def checks_of_turn(turn: CallerTurn, record: TurnRecord) -> list[Check]:
     """Return the checks of one turn: those that always hold, and the turn's own. Failed rules come first."""
     return [*_rules(turn, record), *checks(turn.expect, [record], record.ended_s)]
 
 
-def _rules(turn: Turn, record: TurnRecord) -> Iterator[Check]:
+def _rules(turn: CallerTurn, record: TurnRecord) -> Iterator[Check]:
     """Yield a failed check for each rule that every turn must keep, and that this one breaks."""
     if record.failure:
         yield Check("limit_s", False, record.failure)

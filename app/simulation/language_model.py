@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app.commands.answer import ReceivedAnswer, Show, answer
 from app.commands.deployment import Parts, deployment
 from app.commands.sink import Nowhere
-from app.commands.source import AnswerSource
+from app.commands.source import Answerer
 from app.ids import new_id
 from app.simulation.expectations import Check
 from app.simulation.listener import TurnRecord
@@ -39,7 +39,7 @@ def language_model(form: str, key_file: str | None) -> EngineSpec:
     return dataclasses.replace(spec, stages=thinker, workers=hosts)
 
 
-async def next_words(source: AnswerSource, persona: Persona, said: Sequence[str], heard: Sequence[str]) -> str | None:
+async def next_words(source: Answerer, persona: Persona, said: Sequence[str], heard: Sequence[str]) -> str | None:
     """Return what the caller says next; None if the caller hangs up.
 
     Args:
@@ -59,7 +59,7 @@ async def next_words(source: AnswerSource, persona: Persona, said: Sequence[str]
     return None if not words or HANG_UP in words.upper() else words
 
 
-async def judged(source: AnswerSource, requirement: str, records: Sequence[TurnRecord]) -> Check:
+async def judged(source: Answerer, requirement: str, records: Sequence[TurnRecord]) -> Check:
     """Return the judgement of a requirement. Raises EngineError."""
     lines = [line for record in records for line in (f"Caller: {record.label}", f"Assistant: {record.text or SILENT}")]
     question = "\n".join([*lines, "", f"Requirement: {requirement}"])
@@ -67,7 +67,7 @@ async def judged(source: AnswerSource, requirement: str, records: Sequence[TurnR
     return Check(f"judge {requirement!r}", verdict.upper().lstrip("*# ").startswith("YES"), verdict)
 
 
-async def _written(source: AnswerSource, messages: Sequence[tuple[str, str]]) -> str:
+async def _written(source: Answerer, messages: Sequence[tuple[str, str]]) -> str:
     request = Request(
         id=new_id("llm"),
         session=new_id("sess"),

@@ -72,7 +72,7 @@ class TurnRecord:
         return None if self.quiet_s is None else (self.quiet_s - self.begun_s) * 1000
 
 
-class Listener:
+class CallListener:
     """Assigns the server's events to turns. Plays answers as a client does, without a buffer.
 
     ``results`` are the results of the caller's tools, by their names.

@@ -15,7 +15,7 @@ from rich.table import Table
 from app.simulation.expectations import Check
 from app.simulation.listener import TurnRecord
 from app.simulation.scenario import Scenario
-from app.simulation.simulation import Run
+from app.simulation.simulation import SimulatedCall
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -25,7 +25,7 @@ class Report:
     """A scenario with its runs."""
 
     scenario: Scenario
-    runs: Sequence[Run]
+    runs: Sequence[SimulatedCall]
 
     @property
     def passed(self) -> int:
@@ -33,7 +33,7 @@ class Report:
         return sum(not run.failed for run in self.runs)
 
 
-def show_run(run: Run, runs: int, console: Console) -> None:
+def show_run(run: SimulatedCall, runs: int, console: Console) -> None:
     """Print a run: its turns as a table; only one line if it is one of several and has passed."""
     if runs > 1:
         console.print(f"run {run.number}: {'failed' if run.failed else 'passed'} in {run.took_s:.1f} s")

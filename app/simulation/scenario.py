@@ -60,7 +60,7 @@ class Expectations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class CallerTurn:
     """One turn of the caller: exactly one of `say`, `type`, `audio` and `silence_s`."""
 
     say: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Scenario:
 
     name: str
     """The name in reports."""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[CallerTurn, ...] = ()
     """What the caller does, turn by turn."""
     caller: Persona = field(default_factory=Persona)
     """A caller who decides what to say. It needs the `llm`."""
@@ -224,7 +224,7 @@ def _problems(scenario: Scenario, folder: Path) -> Iterator[str]:
         yield from _of_turn(turn, f"turns[{place}].", place, folder)
 
 
-def _of_turn(turn: Turn, path: str, place: int, folder: Path) -> Iterator[str]:
+def _of_turn(turn: CallerTurn, path: str, place: int, folder: Path) -> Iterator[str]:
     ways = [turn.say, turn.type, turn.audio, turn.silence_s]
     if sum(way not in (None, ()) for way in ways) != 1:
         yield f"{path[:-1]}: a turn needs exactly one of say, type, audio and silence_s"
@@ -258,7 +258,7 @@ def _out_of_range(spec: object, name: str, path: str, zero: bool = False) -> Ite
         yield f"{path}{name}: must be a finite number {'of at least' if zero else 'above'} 0 (got {value:g})"
 
 
-def _located(turn: Turn, folder: Path) -> Turn:
+def _located(turn: CallerTurn, folder: Path) -> CallerTurn:
     return turn if turn.audio is None else replace(turn, audio=str((folder / turn.audio).absolute()))
 
 

@@ -13,12 +13,12 @@ from app.access.api_keys import read_keys
 from app.client import ClientError
 from app.commands.deployment import deployment
 from app.commands.server import Address
-from app.commands.source import AnswerSource, opened
+from app.commands.source import Answerer, opened
 from app.simulation.caller import Caller, calling
 from app.simulation.expectations import Check, checks, checks_of_turn
 from app.simulation.language_model import judged, language_model, next_words
-from app.simulation.listener import Listener, TurnRecord
-from app.simulation.scenario import Scenario, Turn
+from app.simulation.listener import CallListener, TurnRecord
+from app.simulation.scenario import CallerTurn, Scenario
 from app.simulation.speech import CallerSpeech
 
 
@@ -31,7 +31,7 @@ class CheckedTurn:
 
 
 @dataclass(slots=True)
-class Run:
+class SimulatedCall:
     """One call. It passed if no check failed."""
 
     number: int
@@ -51,7 +51,7 @@ class CallerParts:
     """The caller's speech, and the language model that plays the caller and judges; None without one."""
 
     speech: CallerSpeech
-    llm: AnswerSource | None
+    llm: Answerer | None
 
 
 async def simulate(
@@ -59,8 +59,8 @@ async def simulate(
     address: Address,
     llm_key_file: str | None = None,
     runs: int = 1,
-    on_run: Callable[[Run], None] = lambda run: None,
-) -> list[Run]:
+    on_run: Callable[[SimulatedCall], None] = lambda run: None,
+) -> list[SimulatedCall]:
     """Run a scenario several times, one run after the other.
 
     Args:
@@ -78,7 +78,7 @@ async def simulate(
     """
     keys = read_keys(address.key_file, "--key-file")
     key = keys[0].value if keys else None
-    done: list[Run] = []
+    done: list[SimulatedCall] = []
     async with _parts(scenario, address, llm_key_file) as parts:
         await parts.speech.prepare(scenario.turns)
         for number in range(1, runs + 1):
@@ -101,11 +101,11 @@ async def _parts(scenario: Scenario, address: Address, llm_key_file: str | None)
         yield CallerParts(CallerSpeech(speaker, scenario.voice), llm)
 
 
-async def _run(scenario: Scenario, number: int, url: str, key: str | None, parts: CallerParts) -> Run:
+async def _run(scenario: Scenario, number: int, url: str, key: str | None, parts: CallerParts) -> SimulatedCall:
     """Make one call. Raises ClientError if the first session cannot be opened."""
-    run = Run(number)
-    listener = Listener({tool.name: tool.result for tool in scenario.tools})
-    taken: list[Turn] = []
+    run = SimulatedCall(number)
+    listener = CallListener({tool.name: tool.result for tool in scenario.tools})
+    taken: list[CallerTurn] = []
     is_open = number > 1
     begun_s = time.monotonic()
     try:
@@ -123,7 +123,7 @@ async def _run(scenario: Scenario, number: int, url: str, key: str | None, parts
     return run
 
 
-async def _converse(scenario: Scenario, caller: Caller, llm: AnswerSource | None, taken: list[Turn]) -> None:
+async def _converse(scenario: Scenario, caller: Caller, llm: Answerer | None, taken: list[CallerTurn]) -> None:
     """Take all turns, and add each to ``taken`` when it begins. A turn that exceeds its limit is the last one."""
     for turn, following in zip_longest(scenario.turns, scenario.turns[1:]):
         taken.append(turn)
@@ -137,7 +137,7 @@ async def _converse(scenario: Scenario, caller: Caller, llm: AnswerSource | None
         words = await next_words(llm, scenario.caller, said, heard)
         if words is None:
             return
-        taken.append(Turn(type=words) if scenario.caller.types else Turn(say=(words,)))
+        taken.append(CallerTurn(type=words) if scenario.caller.types else CallerTurn(say=(words,)))
         record = await caller.take(taken[-1])
         if record.failure:
             return
@@ -146,7 +146,11 @@ async def _converse(scenario: Scenario, caller: Caller, llm: AnswerSource | None
 
 
 async def _check(
-    scenario: Scenario, run: Run, taken: Sequence[Turn], records: Sequence[TurnRecord], llm: AnswerSource | None
+    scenario: Scenario,
+    run: SimulatedCall,
+    taken: Sequence[CallerTurn],
+    records: Sequence[TurnRecord],
+    llm: Answerer | None,
 ) -> None:
     for turn, record in zip(taken, records, strict=False):  # a turn may have ended before it began
         checked = CheckedTurn(record, checks_of_turn(turn, record))

@@ -10,9 +10,9 @@ import numpy as np
 from app.bench.target import spoken, voiced
 from app.commands.answer import ReceivedAnswer, Show, answer
 from app.commands.sink import Nowhere
-from app.commands.source import AnswerSource
+from app.commands.source import Answerer
 from app.ids import new_id
-from app.simulation.scenario import Turn
+from app.simulation.scenario import CallerTurn
 from engine import SPEAKER_RATE_HZ, Request
 from engine.core import Pcm
 
@@ -20,18 +20,18 @@ from engine.core import Pcm
 class CallerSpeech:
     """Speech as int16 [samples] at SPEAKER_RATE_HZ, without silence at its ends. ``source`` speaks the texts."""
 
-    def __init__(self, source: AnswerSource | None, voice: str | None) -> None:
+    def __init__(self, source: Answerer | None, voice: str | None) -> None:
         self._source = source
         self._voice = voice
         self._spoken: dict[str, Pcm] = {}
 
-    async def prepare(self, turns: Sequence[Turn]) -> None:
+    async def prepare(self, turns: Sequence[CallerTurn]) -> None:
         """Make the speech of these turns, so that no call waits for it. Raises EngineError."""
         for turn in turns:
             if turn.say or turn.audio is not None:
                 await self.of(turn)
 
-    async def of(self, turn: Turn) -> Pcm:
+    async def of(self, turn: CallerTurn) -> Pcm:
         """Return the speech of a turn with ``say`` or ``audio``. Raises EngineError, also for speech without sound."""
         if turn.audio is not None:
             if turn.audio not in self._spoken:

@@ -19,7 +19,7 @@ from engine.worker.stages.llm.llamacpp import LlamaCppStage
 from tests.engine.fakes import only
 from tests.engine.worker.llm.grammar.schemas import ENFORCED
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 UNENDING = {"a linked list"}
 """The model adds another item for ever, as the schema allows."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.realtime.input.frames import Frames
+from app.realtime.input.frames import PcmFrames
 from app.realtime.ports import EchoCanceller
 from app.telemetry import log
 from engine.core import MIC_RATE_HZ, Pcm
@@ -24,7 +24,7 @@ class WebRtcEchoCanceller:
         self._processor: Any = AudioProcessor(
             sample_rate=MIC_RATE_HZ, echo_cancellation=True, noise_suppression=False, auto_gain_control=False
         )
-        self._frames = Frames(self._filtered, channels=2)
+        self._frames = PcmFrames(self._filtered, channels=2)
 
     def process(self, near: Pcm, far: Pcm) -> Pcm:
         return self._frames.push(np.stack([near, far], axis=1))

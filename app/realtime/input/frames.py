@@ -12,7 +12,7 @@ FRAME = MIC_RATE_HZ // 100
 """Samples of one frame: 10 ms."""
 
 
-class Frames:
+class PcmFrames:
     """Passes int16 [FRAME, channels] to ``filter``, which returns int16 [FRAME].
 
     As many samples come out as go in. Pieces whose lengths differ by whole frames wait for nothing; others for less

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from app.realtime.input.frames import FRAME, Frames
+from app.realtime.input.frames import FRAME, PcmFrames
 from engine.core import Pcm
 
 _PARTITIONS = 20  # frames of the room's response: 200 ms
@@ -23,11 +23,11 @@ _SILENCE = 1e-6  # power that is added to every bin
 
 
 class LinearEchoFilter:
-    """An ``EchoCanceller`` without a suppressor. Its output is as late as ``Frames``."""
+    """An ``EchoCanceller`` without a suppressor. Its output is as late as ``PcmFrames``."""
 
     def __init__(self) -> None:
         shape = (_PARTITIONS, _BINS)
-        self._frames = Frames(self._filtered, channels=2)
+        self._frames = PcmFrames(self._filtered, channels=2)
         self._playback: NDArray[np.float32] = np.zeros(2 * FRAME, np.float32)
         self._spectra: NDArray[np.complex64] = np.zeros(shape, np.complex64)  # of the playback, newest first
         self._response: NDArray[np.complex64] = np.zeros(shape, np.complex64)

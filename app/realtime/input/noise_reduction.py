@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from app.realtime.input.frames import Frames
+from app.realtime.input.frames import PcmFrames
 from engine.core import Pcm
 
 Field = Literal["near_field", "far_field"]
@@ -46,7 +46,7 @@ class WebRtcCleaner:
     """WebRTC's suppression, 10 ms at a time: some 40 µs each.
 
     As many samples come out as go in, 91 samples (5.7 ms) later by the algorithm, and by less than a frame where pieces
-    are no multiples of one (``Frames``).
+    are no multiples of one (``PcmFrames``).
     """
 
     def __init__(self, field: Field, strength: float) -> None:
@@ -54,7 +54,7 @@ class WebRtcCleaner:
 
         gain = GAIN_DBFS if field == "far_field" else 0
         self._processor: Any = AudioProcessor(gain, max(1, round(SUPPRESSION * strength)))
-        self._frames = Frames(self._filtered, channels=1)
+        self._frames = PcmFrames(self._filtered, channels=1)
 
     def clean(self, pcm: Pcm) -> Pcm:
         return self._frames.push(pcm[:, None])

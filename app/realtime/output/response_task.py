@@ -141,11 +141,14 @@ class ResponseTask:
         def done(task: asyncio.Task[None]) -> None:
             self._task = None  # the frames of a cancelled task are kept, with a reference to the request
             self.forget()
-            if self._ended is not None:
-                self._ended(self)
+            self.waits.ended(self._report_end)
 
         self._task = group.create_task(root(self), name=f"response:{self.response.id}")
         self._task.add_done_callback(done)  # a task that is cancelled before it starts runs no finally block
+
+    def _report_end(self) -> None:
+        if self._ended is not None:
+            self._ended(self)
 
     def speculate(self) -> None:
         """Make the answer, but hide it until ``open``, since the turn may continue."""

@@ -57,9 +57,11 @@ _QWEN3_LANGUAGES = (
     "sv", "da", "fi", "pl", "cs", "fil", "fa", "el", "ro", "hu", "mk",
 )  # fmt: skip
 _MOONSHINE = {
-    "preprocessor": "preprocess", "encoder": "encode", "uncached_decoder": "uncached_decode",
+    "preprocessor": "preprocess",
+    "encoder": "encode",
+    "uncached_decoder": "uncached_decode",
     "cached_decoder": "cached_decode",
-}  # fmt: skip
+}
 _MERGED = {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort"}
 
 

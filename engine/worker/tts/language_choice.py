@@ -12,9 +12,16 @@ BY_LANGUAGE = Voice("auto", "Automatic, the voice of the turn's language")
 """The voice that stands for all others: the language of each turn chooses one of them."""
 
 SCRIPTS = {
-    "CYRILLIC": "ru", "DEVANAGARI": "hi", "GREEK": "el", "HANGUL": "ko", "HEBREW": "he", "HIRAGANA": "ja",
-    "KATAKANA": "ja", "THAI": "th", "CJK": "zh",
-}  # fmt: skip
+    "CYRILLIC": "ru",
+    "DEVANAGARI": "hi",
+    "GREEK": "el",
+    "HANGUL": "ko",
+    "HEBREW": "he",
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "THAI": "th",
+    "CJK": "zh",
+}
 """The most likely language of a text, by the first word of its letters' Unicode names.
 
 The first entry that the text contains counts: Japanese has Chinese characters, too.

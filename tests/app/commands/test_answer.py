@@ -11,7 +11,7 @@ import numpy as np
 
 from app.commands.answer import ReceivedAnswer, Show, answer
 from app.commands.sink import Sink
-from app.commands.source import Answered, AnswerSource
+from app.commands.source import Answered, Answerer
 from engine import Audio, Message, Output, Request, TextPart
 from engine.core import Wave
 
@@ -52,5 +52,5 @@ class Listening:
 async def test_sound_is_heard_before_the_rest_of_it_is_made() -> None:
     listening: Any = Listening()
     async with asyncio.timeout(30):
-        await answer(cast("AnswerSource", listening), REQUEST, cast("Sink", listening), Show(), ReceivedAnswer())
+        await answer(cast("Answerer", listening), REQUEST, cast("Sink", listening), Show(), ReceivedAnswer())
     assert listening.samples == 2 * 960

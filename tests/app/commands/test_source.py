@@ -13,7 +13,7 @@ import pytest
 from app.commands.answer import ReceivedAnswer, Show, answer
 from app.commands.server import Address, ServerError
 from app.commands.sink import Nowhere
-from app.commands.source import AnswerSource, Target, opened
+from app.commands.source import Answerer, Target, opened
 from app.commands.wire import completion_body
 from engine import (
     AudioPart,
@@ -38,7 +38,7 @@ async def target(request: pytest.FixtureRequest, server: Running) -> Target:
 
 
 @pytest.fixture
-async def source(target: Target) -> AsyncGenerator[AnswerSource]:
+async def source(target: Target) -> AsyncGenerator[Answerer]:
     async with opened(target) as one:
         yield one
 
@@ -52,14 +52,14 @@ def told(text: str) -> Request:
     return Request(id="r", session="s", messages=(), say=text, voice="tone")
 
 
-async def answered(source: AnswerSource, request: Request, heard: list[str] | None = None) -> ReceivedAnswer:
+async def answered(source: Answerer, request: Request, heard: list[str] | None = None) -> ReceivedAnswer:
     result = ReceivedAnswer()
     show = Show(transcript=(heard if heard is not None else []).append)
     await answer(source, request, Nowhere(), show, result)
     return result
 
 
-async def test_a_text_is_spoken_as_it_stands(source: AnswerSource) -> None:
+async def test_a_text_is_spoken_as_it_stands(source: Answerer) -> None:
     result = await answered(source, told("one two three"))
     assert sum(map(len, result.waves)) == 3 * WORD
     assert np.abs(np.concatenate(result.waves)).max() == pytest.approx(0.2, abs=0.01)
@@ -69,7 +69,7 @@ async def test_a_text_is_spoken_as_it_stands(source: AnswerSource) -> None:
     ]  # fmt: skip
 
 
-async def test_a_question_has_text_sound_and_a_ledger(source: AnswerSource) -> None:
+async def test_a_question_has_text_sound_and_a_ledger(source: Answerer) -> None:
     result = await answered(source, asked(TextPart("say: one two"), voice="tone", sampling=Sampling(greedy=True)))
     assert (result.text, result.finish) == ("one two", "stop")
     assert sum(map(len, result.waves)) == 2 * WORD
@@ -77,7 +77,7 @@ async def test_a_question_has_text_sound_and_a_ledger(source: AnswerSource) -> N
     assert result.ledger.ttfa_ms > 0
 
 
-async def test_a_recording_is_heard_and_a_picture_taken(source: AnswerSource) -> None:
+async def test_a_recording_is_heard_and_a_picture_taken(source: Answerer) -> None:
     heard: list[str] = []
     picture, speech = ImagePart(np.zeros((8, 6, 3), np.uint8)), AudioPart(np.zeros(8000, np.int16))
     result = await answered(source, asked(picture, speech), heard)
@@ -85,7 +85,7 @@ async def test_a_recording_is_heard_and_a_picture_taken(source: AnswerSource) ->
     assert result.text == "I heard 0.5 seconds."
 
 
-async def test_a_limit_and_a_call_are_told(source: AnswerSource) -> None:
+async def test_a_limit_and_a_call_are_told(source: Answerer) -> None:
     cut = await answered(source, asked(TextPart("long 9"), max_text_tokens=2))
     assert (cut.text.strip(), cut.finish) == ("word0 word1", "length")
     call = await answered(source, asked(TextPart('tool clock {"zone": "UTC"}'), tools=(ToolDefinition("clock"),)))
@@ -93,7 +93,7 @@ async def test_a_limit_and_a_call_are_told(source: AnswerSource) -> None:
     assert (made.name, made.arguments, call.finish) == ("clock", '{"zone": "UTC"}', "tool")
 
 
-async def test_a_failure_is_one_error_and_what_was_said_is_kept(source: AnswerSource) -> None:
+async def test_a_failure_is_one_error_and_what_was_said_is_kept(source: Answerer) -> None:
     result = ReceivedAnswer()
     with pytest.raises(EngineError, match="the script says that this answer fails"):
         await answer(source, asked(TextPart("fail")), Nowhere(), Show(), result)

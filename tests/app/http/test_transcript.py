@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.http.transcript import Span, TranscriptionResult, span_of
+from app.http.transcript import SpeechSpan, TranscriptionResult, span_of
 from engine import Word
 from tests.app.rig import LoudnessVad
 
-HEARD = TranscriptionResult("Hello there.", 3725.5, "en", Span(3723.0045, 3725.2, 0.1))
+HEARD = TranscriptionResult("Hello there.", 3725.5, "en", SpeechSpan(3723.0045, 3725.2, 0.1))
 
 
 def test_subtitles() -> None:
@@ -35,7 +35,7 @@ WORDS = (
     Word("Hello", 0.5, 0.75, -0.1), Word("there.", 0.8, 1.2, -0.3), Word("It", 1.3, 1.4, -0.2),
     Word("is", 1.5, 1.6, -0.2), Word("fine", 4.0, 4.25, -0.6),
 )  # fmt: skip
-TIMED = TranscriptionResult("Hello there. It is fine", 5.0, "en", Span(0.4, 4.3, 0.1), WORDS)
+TIMED = TranscriptionResult("Hello there. It is fine", 5.0, "en", SpeechSpan(0.4, 4.3, 0.1), WORDS)
 
 
 def test_words_that_tell_their_times_are_told_and_segments_are_sentences() -> None:
@@ -84,5 +84,5 @@ def test_the_span_is_that_of_the_voice(ahead_s: int, behind_s: int) -> None:
 
 
 def test_where_no_voice_is_found_the_span_is_the_recording() -> None:
-    assert span_of(np.zeros(16_000, np.int16), LoudnessVad()) == Span(0.0, 1.0, 1.0)
+    assert span_of(np.zeros(16_000, np.int16), LoudnessVad()) == SpeechSpan(0.0, 1.0, 1.0)
     assert span_of(np.zeros(10, np.int16), LoudnessVad()).end_s == 10 / 16_000

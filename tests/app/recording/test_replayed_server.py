@@ -31,6 +31,16 @@ def test_a_wait_ends_at_its_recorded_time() -> None:
     assert run(work, VirtualLoop()) == [2.0, 2.0, 3.0, 5.0]
 
 
+def test_the_end_of_a_task_is_reported_at_its_recorded_time() -> None:
+    async def work(loop: VirtualLoop) -> float:
+        reported = asyncio.Event()
+        waits_of(loop, {"0.end": 2.0}).ended(reported.set)
+        await reported.wait()
+        return loop.time()
+
+    assert run(work, VirtualLoop()) == 2.0
+
+
 def test_a_timer_that_the_recording_lacks_comes_late() -> None:
     async def work(loop: VirtualLoop) -> float:
         await waits_of(loop, {}).alarm(asyncio.Event(), 0.5)

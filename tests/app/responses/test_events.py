@@ -143,7 +143,7 @@ async def test_a_failure_has_a_code_that_the_types_know(status: int, code: str) 
     async def write(piece: bytes) -> None:
         written.append(piece)
 
-    asked = EngineCall(Request(id="resp_1", session="sess_1", messages=()), (), ())
+    asked = EngineCall(Request(id="resp_1", session="sess_1", messages=()), (), (), "nano")
     teller = ResponseTeller(HEAD, None, asked, write)
     await teller.take(Text("a", 0))
     written.clear()

@@ -8,8 +8,8 @@ import pytest
 
 from app.client import ClientError, Events
 from app.simulation.caller import Caller
-from app.simulation.listener import Listener
-from app.simulation.scenario import Expectations, Turn
+from app.simulation.listener import CallListener
+from app.simulation.scenario import CallerTurn, Expectations
 from app.simulation.speech import CallerSpeech
 
 
@@ -22,10 +22,10 @@ class NoClient:
 
 async def test_silence_after_the_connection_was_lost_is_no_success() -> None:
     client: Any = NoClient()
-    caller = Caller(client, Listener({}), CallerSpeech(None, None))
+    caller = Caller(client, CallListener({}), CallerSpeech(None, None))
     events = Events()
     events.put(None)
     await caller.follow(events)
-    silence = Turn(silence_s=0.01, wait_s=0, expect=Expectations(no_answer=True))
+    silence = CallerTurn(silence_s=0.01, wait_s=0, expect=Expectations(no_answer=True))
     with pytest.raises(ClientError, match="closed the connection"):
         await caller.take(silence)

@@ -10,7 +10,7 @@ import pytest
 from app.client import CallDone, Response
 from app.simulation.expectations import checks, checks_of_turn
 from app.simulation.listener import TurnRecord
-from app.simulation.scenario import Expectations, ExpectedCall, Turn
+from app.simulation.scenario import CallerTurn, Expectations, ExpectedCall
 
 
 def record(text: str = "The sum is five.", *, first_s: float | None = 2.0, **fields: Any) -> TurnRecord:
@@ -71,11 +71,11 @@ def test_a_whole_call_is_as_slow_as_its_slowest_turn() -> None:
 
 
 def test_every_turn_must_keep_the_rules() -> None:
-    said = Turn(say=("hi",))
+    said = CallerTurn(say=("hi",))
     assert checks_of_turn(said, record()) == []
     assert [str(one) for one in checks_of_turn(said, record(errors=["code: no"]))] == ["error: code: no"]
     assert [str(one) for one in checks_of_turn(said, record(""))] == ["answer: there was none"]
     assert [str(one) for one in checks_of_turn(said, record("", failure="too long"))] == ["limit_s: too long"]
-    assert checks_of_turn(Turn(silence_s=2), record("")) == []
-    (check,) = checks_of_turn(Turn(say=("hi",), barge_in_ms=3), record())
+    assert checks_of_turn(CallerTurn(silence_s=2), record("")) == []
+    (check,) = checks_of_turn(CallerTurn(say=("hi",), barge_in_ms=3), record())
     assert check.name == "barge_in_ms"

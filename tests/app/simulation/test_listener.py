@@ -19,7 +19,7 @@ from app.client import (
     SpeechStarted,
     TextDelta,
 )
-from app.simulation.listener import Listener, TurnRecord
+from app.simulation.listener import CallListener, TurnRecord
 
 SECOND = np.full(24_000, 8000, "<i2").tobytes()
 
@@ -39,7 +39,7 @@ def done(name: str, status: str = "completed", **details: Any) -> Event:
 SPEECH = SpeechStarted("item", 0)
 
 
-class Heard(Listener):
+class Heard(CallListener):
     """A listener whose first turn was answered by three seconds of sound, from second 2 on."""
 
     def __init__(self, *, ended: bool = False) -> None:
@@ -160,4 +160,4 @@ def test_speech_after_the_end_of_an_answer_does_not_count_as_a_stop() -> None:
 
 def test_nothing_plays_once_an_answer_was_heard() -> None:
     assert Heard(ended=True).playing(5.5) is None
-    assert Listener({}).playing(0.0) is None
+    assert CallListener({}).playing(0.0) is None

@@ -12,20 +12,20 @@ from app.client import CallDone, Response
 from app.simulation.expectations import Check
 from app.simulation.listener import TurnRecord
 from app.simulation.report import Report, show_rate, show_run, write_junit
-from app.simulation.scenario import Scenario, Turn
-from app.simulation.simulation import CheckedTurn, Run
+from app.simulation.scenario import CallerTurn, Scenario
+from app.simulation.simulation import CheckedTurn, SimulatedCall
 
-SCENARIO = Scenario(name="a [b]", turns=(Turn(type="hi"),))
+SCENARIO = Scenario(name="a [b]", turns=(CallerTurn(type="hi"),))
 GOOD, BAD = Check("contains 'x'", True, "'x'"), Check("first_audio_ms", False, "900, at most 500")
 
 
-def run(*checks: Check, text: str = "[red] & <x>\x00", number: int = 1) -> Run:
+def run(*checks: Check, text: str = "[red] & <x>\x00", number: int = 1) -> SimulatedCall:
     answer = Response(0.0, text=text, calls=[CallDone("r", "c", "set_timer", "{}")])
     record = TurnRecord("types: [hi]", 1.0, turn_over_s=1.0, ended_s=3.5, answers=[answer])
-    return Run(number, [CheckedTurn(record, list(checks))], took_s=4.0)
+    return SimulatedCall(number, [CheckedTurn(record, list(checks))], took_s=4.0)
 
 
-def shown(one: Run, runs: int = 1) -> str:
+def shown(one: SimulatedCall, runs: int = 1) -> str:
     console = Console(file=io.StringIO(), width=200, emoji=False)
     show_run(one, runs, console)
     show_rate(Report(SCENARIO, [one] * runs), console)

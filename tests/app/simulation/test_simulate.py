@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from app.cli import cli
 from app.commands.server import Address
 from app.simulation.scenario import parse_scenario
-from app.simulation.simulation import Run, simulate
+from app.simulation.simulation import SimulatedCall, simulate
 from tests.app.rig import Running, eventually, keys_file, running, script_spec, tone
 from tests.app.simulation.faulty_server import Fault, IgnoredInterruption, LateAnswers, WrongTool, faulty
 
@@ -36,13 +36,13 @@ def scenario(turns: str, more: str = TOOLS) -> str:
     return f"name: calls\n{more}turns:{turns}"
 
 
-async def called(text: str, url: str, folder: Path, runs: int = 1) -> list[Run]:
+async def called(text: str, url: str, folder: Path, runs: int = 1) -> list[SimulatedCall]:
     soundfile.write(folder / "hello.wav", tone(0.6), 24_000)
     soundfile.write(folder / "stop.wav", tone(1.4), 24_000)
     return await simulate(parse_scenario(text, folder), Address(url), runs=runs)
 
 
-def failed(runs: list[Run]) -> list[str]:
+def failed(runs: list[SimulatedCall]) -> list[str]:
     return [check.name.partition(" ")[0] for run in runs for check in run.failed]
 
 

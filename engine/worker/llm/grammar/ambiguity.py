@@ -18,7 +18,7 @@ MOST_WAYS = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LeafGroup:
     """Alternatives that begin with the same character."""
 
     rules: Sequence[Reference]
@@ -29,7 +29,7 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class _Place:
     schema: Located
-    groups: Sequence[Group] = ()
+    groups: Sequence[LeafGroup] = ()
     within: Sequence[Reference] = ()
     alternatives: int = 1
 
@@ -41,7 +41,7 @@ class Ambiguity:
         self._steps = steps
         self._places: dict[Reference, _Place] = {}
 
-    def add_choice(self, name: Reference, schema: Located, groups: Sequence[Group]) -> None:
+    def add_choice(self, name: Reference, schema: Located, groups: Sequence[LeafGroup]) -> None:
         """Add the rule of a schema with several alternatives."""
         self._places[name] = _Place(schema, groups)
 

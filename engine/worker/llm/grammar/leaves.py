@@ -13,17 +13,22 @@ from engine.worker.llm.grammar.located import Located
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 KEYWORDS = {
-    "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties",
-               "maxProperties"),
+    "object": (
+        "properties",
+        "required",
+        "additionalProperties",
+        "patternProperties",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+    ),
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
     "string": ("minLength", "maxLength", "pattern", "format"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}  # fmt: skip
+}
 """The keywords of each type. They do not apply to values of other types."""
 _SOURCES = ("$ref", "anyOf", "oneOf", "allOf")
-_REFUSED = (
-    "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef",
-)  # fmt: skip
+_REFUSED = ("not", "if", "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef")
 _CONSTRAINTS = frozenset({"type", "enum", "const", *_SOURCES, *(one for some in KEYWORDS.values() for one in some)})
 MOST_VALUES = 2000
 """Maximum values of one enum."""

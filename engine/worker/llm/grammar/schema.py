@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from engine.errors import SchemaError
-from engine.worker.llm.grammar.ambiguity import Ambiguity, Group
+from engine.worker.llm.grammar.ambiguity import Ambiguity, LeafGroup
 from engine.worker.llm.grammar.automaton import Steps
 from engine.worker.llm.grammar.constants import constants_rule
 from engine.worker.llm.grammar.gbnf import Alternative, Grammar, Reference, literal
@@ -99,7 +99,7 @@ class _Compiler:
         self._within[name] = None
         return name
 
-    def _groups(self, leaves: list[Leaf]) -> list[Group]:
+    def _groups(self, leaves: list[Leaf]) -> list[LeafGroup]:
         """Return the leaves in groups that begin with the same character. "any" begins like all others."""
         groups: dict[str, list[Leaf]] = {}
         for leaf in leaves:
@@ -107,7 +107,7 @@ class _Compiler:
         if "any" in groups:
             groups = {"": leaves}
         return [
-            Group([self._leaf_rule(leaf) for leaf in some], kind == "{" and self._leaves.are_told_apart(some))
+            LeafGroup([self._leaf_rule(leaf) for leaf in some], kind == "{" and self._leaves.are_told_apart(some))
             for kind, some in groups.items()
         ]
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.realtime.input.frames import FRAME, Frames
+from app.realtime.input.frames import FRAME, PcmFrames
 from engine.core import Pcm
 
 
 def through(pcm: Pcm, pieces: list[int]) -> Pcm:
-    frames = Frames(lambda frame: frame[:, 0] - frame[:, 1], channels=2)
+    frames = PcmFrames(lambda frame: frame[:, 0] - frame[:, 1], channels=2)
     sound = np.stack([pcm, np.ones_like(pcm)], axis=1)
     out: list[Pcm] = []
     at = 0

@@ -10,7 +10,7 @@ ID = re.compile(r"\b[a-z]+(_[a-z0-9-]+)?_[0-9a-f]{32}\b")
 """An id as ``app.ids`` makes it."""
 
 
-class Names:
+class IdLabels:
     """The ids of one run, numbered in order of their first appearance, separately for each kind."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Names:
         """Return an event with labels in place of its ids."""
         return with_ids(event, self.label)
 
-    def translated(self, event: Any, other: Names) -> Any:
+    def translated(self, event: Any, other: IdLabels) -> Any:
         """Return a client event of the run ``other`` with this run's ids. Unknown ids stay unchanged."""
         return with_ids(event, lambda id: self._ids.get(other.known(id), id))
 
