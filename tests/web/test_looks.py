@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.worker.models.nano.examples import EXAMPLES
 from tests.app.rig import Running
 from tests.web.browser import Chromium, Page
 from tests.web.test_page import loading
@@ -83,16 +84,6 @@ async def test_on_a_phone_nothing_covers_the_words_or_squeezes_the_log(server: R
         await page.do("click", "#tab-events")
         assert await page.value(edge % ("#events", "height")) > 200
         assert await page.value(edge % ("#inspector", "bottom")) == await page.value(edge % ("main", "bottom"))
-
-
-EXAMPLES = (
-    "What can you do?",
-    "What is seventeen plus twenty five?",
-    "Spell the word morning.",
-    "What day comes after Tuesday?",
-    "Count to nine.",
-    "My name is Anna.",
-)
 
 
 @pytest.mark.parametrize(("width", "height", "lines"), [(1440, 900, 1), (844, 390, 1), (390, 844, 3), (320, 568, 3)])
