@@ -274,7 +274,7 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     name: str
-    """A description for people, such as "Slt, a woman"."""
+    """A description for people, such as "Sally, a woman"."""
     language: str = ""
     """BCP 47, like "en-US"; empty if the voice speaks every language of the model."""
 

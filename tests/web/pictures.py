@@ -22,7 +22,14 @@ from tests.web.browser import Chromium, Page, browsing
 from tests.web.test_states import IN_LINE, STALL, show
 from tests.web.test_trouble import relay
 
-SIZES = {"desktop": (1440, 900), "phone": (390, 844), "low": (844, 390)}
+FINGERS = {"isMobile": True, "hasTouch": True}
+SIZES: dict[str, tuple[tuple[int, int], dict[str, bool]]] = {
+    "desktop": ((1440, 900), {}),
+    "phone": ((390, 844), FINGERS),
+    "low": ((844, 390), FINGERS),
+}
+"""The window of each size, and how its user points."""
+
 THEMES = ("light", "dark")
 
 STORY = "Once, in a harbour town, a lamp keeper counted the ships each night. " * 12
@@ -125,8 +132,9 @@ async def conversation_states(page: Page, url: str) -> States:
     yield "microphone_menu"
     await page.value("document.getElementById('microphone-menu').hidePopover()")
     await page.do("click", "#open-menu")
-    await page.do("click", "#open-phone")
-    yield "phone_code"
+    if await page.value("document.getElementById('open-phone').checkVisibility()"):  # not on a phone
+        await page.do("click", "#open-phone")
+        yield "phone_code"
 
 
 async def call_states(page: Page, url: str) -> States:
@@ -145,13 +153,13 @@ async def memory_states(page: Page, url: str) -> States:
     await page.shows("#abilities", "Hears speech")
     await page.do("click", "#open-inspector")
     await page.do("click", "#tab-session")
-    await page.value("document.getElementById('memory').scrollIntoView()")
+    await page.value("document.getElementById('memory').scrollIntoView({ block: 'nearest' })")
     yield "memory_off"
     await page.do("check", "#remembers")
     for name, value in FACTS.items():
         await page.ask(f"tool remember {json.dumps({'name': name, 'value': value})}")
         await page.shows("#facts", value)
-    await page.value("document.getElementById('memory').scrollIntoView()")
+    await page.value("document.getElementById('memory').scrollIntoView({ block: 'nearest' })")
     yield "memory"
 
 
@@ -208,13 +216,12 @@ PARTS: tuple[tuple[Callable[[Page, str], States], Callable[[Path], EngineSpec]],
 )
 
 
-async def taken(page: Page, folder: Path, state: str) -> None:
+async def taken(page: Page, folder: Path, state: str, size: str) -> None:
     """Take the pictures of one state."""
-    for size, viewport in SIZES.items():
-        for theme in THEMES:
-            await show(page, viewport, theme)
-            await asyncio.sleep(0.2)  # the page draws its orb anew
-            await page.do("screenshot", {"path": str(folder / f"{state}_{size}_{theme}.png")})
+    for theme in THEMES:
+        await show(page, SIZES[size][0], theme)
+        await asyncio.sleep(0.2)  # the page draws its orb anew
+        await page.do("screenshot", {"path": str(folder / f"{state}_{size}_{theme}.png")})
 
 
 async def pictures(folder: Path, wanted: set[str]) -> None:
@@ -226,14 +233,15 @@ async def pictures(folder: Path, wanted: set[str]) -> None:
 async def part(
     browser: Chromium, states: Callable[[Page, str], States], spec: EngineSpec, folder: Path, wanted: set[str]
 ) -> None:
-    async with running(spec, ready_s=300, vad=LoudnessVad) as server, browser.page(locale="en") as page:
-        await page.do("setDefaultTimeout", 1000 * browser_module.TIMEOUT_S)
-        await page.before(SLOWLY)
-        await show(page, SIZES["desktop"])
-        async for state in states(page, server.http):
-            if not wanted or state in wanted:
-                await taken(page, folder, state)
-            await show(page, SIZES["desktop"])
+    async with running(spec, ready_s=300, vad=LoudnessVad) as server:
+        for size, (viewport, pointer) in SIZES.items():
+            async with browser.page(locale="en", **pointer) as page:
+                await page.do("setDefaultTimeout", 1000 * browser_module.TIMEOUT_S)
+                await page.before(SLOWLY)
+                await show(page, viewport)
+                async for state in states(page, server.http):
+                    if not wanted or state in wanted:
+                        await taken(page, folder, state, size)
 
 
 if __name__ == "__main__":

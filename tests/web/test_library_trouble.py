@@ -131,7 +131,7 @@ async def test_a_wrong_key_no_key_and_a_refused_setting_are_each_one_sentence(
     good, mistaken = f'key: "{KEY}"', "session: { audio: { input: { turn_detection: { type: 'psychic' } } } }"
     cases = {
         '{ key: "a-wrong-key-of-some-length" }': "key: The server does not take this key",
-        "{}": "key: The server asks for a key",
+        "{}": "key: This server needs a key",
         f"{{ {good}, {mistaken} }}": "refused: The server did not take the new settings: choose others. Invalid",
         '{ key: keyFrom("/nowhere") }': "no-key: This page got no key for the voice server (/nowhere answered 500)",
     }

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from engine.worker.models.nano.examples import EXAMPLES
 from tests.app.rig import Running
 from tests.web.browser import Chromium, Page
+from tests.web.test_page import loading
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
@@ -40,7 +42,7 @@ PHONE = {"viewport": {"width": 360, "height": 640}, "isMobile": True, "hasTouch"
 async def a_conversation(page: Page) -> None:
     """Something of everything that the page can show."""
     await page.ask("say: a first answer, and then a failure")
-    await page.shows("#bars", "Reading the prompt")
+    await page.shows("#bars", "Network and playback")
     await page.ask("fail")
     await page.shows("#notice", "The answer failed")
 
@@ -84,16 +86,27 @@ async def test_on_a_phone_nothing_covers_the_words_or_squeezes_the_log(server: R
         assert await page.value(edge % ("#inspector", "bottom")) == await page.value(edge % ("main", "bottom"))
 
 
+@pytest.mark.parametrize(("width", "height", "lines"), [(1440, 900, 1), (844, 390, 1), (390, 844, 3), (320, 568, 3)])
+async def test_at_most_three_short_examples_are_shown_whole(
+    server: Running, browser: Chromium, width: int, height: int, lines: int
+) -> None:
+    async with browser.page(viewport={"width": width, "height": height}) as page:
+        await page.before(loading({"examples": EXAMPLES}))
+        await page.open(server.http)
+        await page.shows("#examples", "What can you do?")
+        boxes = "[...document.querySelectorAll('#examples button')].map((one) => one.getBoundingClientRect().toJSON())"
+        found = await page.value(boxes)
+        assert len(found) == 3
+        assert len({box["top"] for box in found}) <= lines
+        assert min(box["left"] for box in found) >= 0
+        assert max(box["right"] for box in found) <= width
+        assert await page.value("document.getElementById('about').getBoundingClientRect().height") < 60 * lines
+
+
 async def test_on_a_phone_the_examples_leave_the_answer_in_sight(server: Running, browser: Chromium) -> None:
-    """A model may have as many as nano has: they are one line that scrolls sideways, and none below an answer."""
     async with browser.page(**{**PHONE, "viewport": {"width": 390, "height": 844}}) as page:
         await page.open(server.http)
         await page.shows("#examples", "say:")
-        await page.value(
-            "(() => { const box = document.getElementById('examples'), one = box.firstElementChild;"
-            " for (let n = 0; n < 8; n++) box.append(one.cloneNode(true)); })()"
-        )
-        assert await page.value("document.getElementById('examples').offsetHeight") < 60
         await page.ask("say: an answer that is to be read")
         await page.shows("#captions .answer", "read")
         await page.state("ready")
@@ -104,6 +117,56 @@ async def test_on_a_phone_the_examples_leave_the_answer_in_sight(server: Running
             edge % ("#scroll", "bottom")
         )
         assert await page.value("document.documentElement.scrollWidth") <= 390
+
+
+async def test_an_interrupted_answer_is_marked_in_its_row(server: Running, browser: Chromium) -> None:
+    """The mark stands beside the figure, where no text wraps, and on the smallest phone in one line."""
+    row = "document.querySelector('.answer.interrupted .meta')"
+    async with browser.page(**{**PHONE, "viewport": {"width": 320, "height": 568}}) as page:
+        await page.open(server.http)
+        await page.ask("long 200")
+        await page.state("speaking")
+        await page.do("click", "#stop")
+        await page.until(f"{row} !== null")
+        assert await page.value(f"getComputedStyle({row}, '::before').content") == '"Interrupted"'
+        await page.until(f"{row}.querySelector('button').checkVisibility()")  # the sound, the widest part
+        assert await page.value(f"{row}.scrollWidth <= {row}.clientWidth")
+        ends = "[...document.querySelectorAll('.interrupted .words, .interrupted .words > *')]"
+        assert await page.value(f"{ends}.map((one) => getComputedStyle(one, '::after').content)") == ["none", "none"]
+
+
+# The controls of what is open that one of its edges cuts.
+CUT = """(() => {
+  const box = document.querySelector(":popover-open, dialog[open] [role=tabpanel]:not([hidden])");
+  const { bottom } = box.getBoundingClientRect();
+  const controls = [...box.querySelectorAll("button, input, select, textarea")].filter((one) => one.checkVisibility());
+  const boxes = controls.map((one) => [one.id || one.value || one.title, one.getBoundingClientRect()]);
+  return boxes.filter(([, edge]) => edge.top < bottom - 28 && edge.bottom > bottom).map(([name]) => name);
+})()"""
+
+
+@pytest.mark.parametrize("height", [390, 360])
+async def test_in_a_low_window_no_menu_cuts_a_control_or_covers_the_dock(
+    server: Running, browser: Chromium, height: int
+) -> None:
+    dock = "document.getElementById('ask').getBoundingClientRect().top"
+    async with browser.page(viewport={"width": 844, "height": height}) as page:
+        await page.open(server.http)
+        await page.shows("#abilities", "Hears speech")
+        for opener, menu in (("model", "model"), ("menu", "menu"), ("microphones", "microphone-menu")):
+            await page.do("click", f"#open-{opener}")
+            await page.until(f"document.getElementById('{menu}').matches(':popover-open')")
+            assert await page.value(CUT) == [], menu
+            bottom = await page.value(f"document.getElementById('{menu}').getBoundingClientRect().bottom")
+            assert bottom <= await page.value(dock) - 8, menu
+            await page.do("press", "Escape", on="page.keyboard")
+        await page.do("click", "#open-settings")
+        for tab in ("conversation", "connection"):
+            await page.do("click", f"#tab-{tab}")
+            assert await page.value(CUT) == [], tab
+        small = "max-height: 90px; min-height: 0"
+        await page.value(f"void (document.getElementById('panel-connection').style.cssText = '{small}')")
+        assert await page.value(CUT) != [], "a control that is cut is found"
 
 
 async def test_nothing_jumps_while_a_conversation_goes_on(page: Page) -> None:
@@ -261,7 +324,7 @@ async def test_on_a_small_phone_each_setting_shows_its_whole_name(server: Runnin
             await page.do("click", f"#tab-{tab}")
             assert await page.value(f"{names}.length") == count
             assert await page.value(cut) == []
-        await page.value("document.querySelector('#panel-connection .select').style.width = '12rem'")
+        await page.value("document.querySelector('#panel-connection label').style.width = '2rem'")
         assert await page.value(cut) == ["Transport"], "a name that a control covers is found"
 
 

@@ -165,7 +165,7 @@ async def test_the_models_own_examples_are_questions_until_something_was_said(pa
 async def test_the_models_name_and_voices_are_known_before_anything_is_said(page: Page) -> None:
     await page.shows("#model-name", "script")
     options = "[...document.querySelectorAll('#voices label')].map((one) => [one.firstChild.value, one.innerText])"
-    assert await page.value(options) == [["tone", "ToneA whistle"]]
+    assert await page.value(options) == [["tone", "ToneWhistle"]]
     assert await page.value("document.getElementById('model-row').hidden")  # there is no choice
     await page.ask("say: hello")
     await page.shows("#route", "WebSocket")
@@ -345,7 +345,7 @@ async def test_twenty_questions_in_a_second_are_all_kept_and_the_last_is_answere
 @pytest.mark.bench  # what the ear hears is looked at every 5 ms
 async def test_the_first_sound_is_timed_as_the_ear_hears_it(page: Page) -> None:
     await page.ask("say: one")
-    await page.shows("#bars", "Reading the prompt")
+    await page.shows("#bars", "Network and playback")
     await page.state("ready")
     await page.listen()
     await page.ask("say: how long did that take")
@@ -590,7 +590,7 @@ async def test_a_new_question_replaces_the_answer(page: Page) -> None:
     await page.until("document.querySelectorAll('#captions .user').length === 3")
     await page.shows("#captions > :last-child p", "the third one")
     await page.state("ready")
-    await page.shows("#bars", "Reading the prompt")
+    await page.shows("#bars", "Network and playback")
     refused = {event["error"]["code"] for event in await page.wire("error")}
     assert refused <= {"response_cancel_not_active"}  # an answer may end while the page asks for its end
 

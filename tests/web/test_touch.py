@@ -174,6 +174,24 @@ async def test_menus_settings_and_inspector_are_used_by_touch(server: Running, b
         await page.until("document.getElementById('captions').childElementCount === 0")
 
 
+async def test_no_keyboard_is_named_where_fingers_point(server: Running, browser: Chromium) -> None:
+    keys = re.compile(r"\b(click|press|space|esc)\b|\((M|C)\)", re.IGNORECASE)
+    shown = (
+        "document.body.innerText + [...document.querySelectorAll('.keys [title]')].map((one) => one.title).join(' ')"
+    )
+    async with browser.page(**{**PHONE, "viewport": {"width": 844, "height": 390}}) as page:
+        await page.open(server.http, handsFree=False)
+        assert keys.findall(await page.value(shown)) == []
+        assert not await page.value("document.getElementById('open-help').checkVisibility()")
+        await page.ask("long 200")
+        await page.state("speaking")
+        await page.shows("#hint", "Tap Stop to interrupt")
+        assert keys.findall(await page.value(shown)) == []
+        await page.do("click", "#stop")
+        await page.state("ready")
+        await page.shows("#hint", "Hold the microphone and speak")
+
+
 async def test_nothing_appears_only_under_a_mouse() -> None:
     """A finger does not hover: such a rule may colour what is there, and no more."""
     rules = re.findall(r"([^{}]*:hover[^{}]*)\{([^{}]*)\}", STYLE)

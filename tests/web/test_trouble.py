@@ -48,6 +48,29 @@ async def test_a_lost_server_is_named_and_found_again(server: Running, browser: 
             assert (await page.value(said)).count("say: are you there") == 1
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844), (320, 568), (844, 390)], ids=str)
+async def test_a_lost_server_is_told_once_above_the_dock(
+    server: Running, browser: Chromium, size: tuple[int, int]
+) -> None:
+    box = "document.getElementById(%r).getBoundingClientRect().toJSON()"
+    async with browser.page(viewport={"width": size[0], "height": size[1]}) as page:
+        async with relay(server.port) as port:
+            await page.open(f"http://127.0.0.1:{port}")
+            await page.ask("say: one")
+            await page.until("!document.getElementById('latency').hidden")
+            await page.state("ready")
+        await page.shows("#notice p", "Trying again")
+        assert await page.value("document.getElementById('hint').textContent") == ""
+        assert not await page.value("document.getElementById('latency').checkVisibility()")
+        notice, dock = await page.value(box % "notice"), await page.value(box % "ask")
+        assert (notice["left"], notice["right"]) == pytest.approx((dock["left"], dock["right"]), abs=1)
+        assert dock["top"] - notice["bottom"] == pytest.approx(16, abs=1)
+        actions = "['try-now', 'diagnose'].map((id) => document.getElementById(id))"
+        assert len(set(await page.value(f"{actions}.map((one) => one.getBoundingClientRect().top)"))) == 1
+        assert len(set(await page.value(f"{actions}.map((one) => getComputedStyle(one).paddingInline)"))) == 1
+        assert await page.value(f"{actions}.every((one) => one.scrollWidth <= one.clientWidth)")
+
+
 async def test_an_answer_goes_on_over_the_next_connection(server: Running, browser: Chromium) -> None:
     async with browser.page() as page:
         async with relay(server.port) as port:
@@ -100,10 +123,29 @@ async def test_a_microphone_that_was_blocked_is_tried_again_from_the_notice(page
     await page.value(f"void (navigator.mediaDevices.getUserMedia = {refuse})")
     await page.do("click", "#start")
     await page.shows("#notice", "allow it in the address bar")
+    await page.shows("#state", "Microphone blocked")
+    assert await page.value("document.getElementById('hint').textContent") == "You can type instead"
     await page.value("void (navigator.mediaDevices.getUserMedia = window.allowed)")
     await page.do("click", "#try-now")
     await page.state("listening")
     await page.until("document.getElementById('notice').hidden")
+
+
+async def test_in_a_low_window_a_blocked_microphone_leaves_room_for_the_words(
+    server: Running, browser: Chromium
+) -> None:
+    edges = "document.getElementById(%r).getBoundingClientRect()"
+    async with browser.page(viewport={"width": 844, "height": 390}) as page:
+        await page.open(server.http)
+        await page.shows("#examples", "say:")
+        refuse = "async () => { throw new DOMException('no', 'NotAllowedError'); }"
+        await page.value(f"void (navigator.mediaDevices.getUserMedia = {refuse})")
+        await page.do("click", "#start")
+        await page.shows("#state", "Microphone blocked")
+        assert not await page.value("document.getElementById('examples').checkVisibility()")
+        await page.until("document.getElementById('orb').getAnimations().length === 0")
+        assert await page.value(f"{edges % 'orb'}.top - document.querySelector('header').offsetHeight") >= 0
+        assert await page.value(f"{edges % 'ask'}.top - {edges % 'notice'}.bottom") >= 16
 
 
 async def test_a_microphone_that_goes_away_is_named(page: Page) -> None:
@@ -169,9 +211,9 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
     ):
         await page.open(server.http)
         await page.ask("say: open")
-        await page.shows("#notice", "asks for a key")
+        await page.shows("#notice", "needs a key")
         await page.until("document.getElementById('key-dialog').open && document.activeElement.id === 'key'")
-        await page.shows("#key-reason", "asks for a key")
+        await page.shows("#key-reason", "needs a key")
         assert not await page.value("document.getElementById('notice').checkVisibility()")  # the dialog says the same
         await page.do("fill", "#key", "wrong")
         await page.do("press", "#key", "Enter")
@@ -185,6 +227,18 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
         assert await page.value("document.querySelectorAll('#captions .user').length") == 1
         await page.until("document.getElementById('notice').hidden")
         await page.shows("#offered", "set_timer")  # the list of models needed the key, too
+
+
+async def test_after_the_key_the_microphone_opens_that_the_user_wanted(browser: Chromium, tmp_path: Path) -> None:
+    spec = script_spec(keys_file=keys_file(tmp_path, "sesame-sesame-sesame"))
+    async with running(spec) as server, browser.page() as page:
+        await page.open(server.http)
+        await page.do("click", "#talk")
+        await page.shows("#key-dialog", "Access key")
+        await page.until("document.getElementById('key-dialog').open")
+        await page.do("fill", "#key", "sesame-sesame-sesame")
+        await page.do("click", "#use-key")
+        await page.state("listening")
 
 
 async def test_a_full_server_is_waited_for_in_line(browser: Chromium) -> None:
@@ -240,7 +294,35 @@ async def test_the_doctor_names_the_steps_that_fail(server: Running, browser: Ch
             "The microphone is blocked: allow it in the address bar, then try again.",
         )
         assert outcome["WebRTC"] == ("bad", "This browser has no WebRTC.")
-        assert [name for name in ("Page", "Server", "Key", "WebSocket") if outcome[name][0] != "good"] == []
+        assert outcome["Page"] == ("good", "Allowed to use a microphone")
+        assert outcome["Server"] == ("good", "Connected · script")
+        assert outcome["Key"] == ("good", "Not needed")
+        assert outcome["WebSocket"] == ("good", "Works")
+    await server.empty()
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("Studio Microphone (046d:0825)", "Microphone works · Studio Microphone"),
+        ("a0c2d7e1-5b1f-4c6e-9a53-0d6f3b1c2e4d", "Microphone works"),
+        ("alsa_input.pci-0000", "Microphone works"),
+    ],
+)
+async def test_the_doctor_names_a_microphone_as_people_do(
+    server: Running, browser: Chromium, label: str, words: str
+) -> None:
+    async with browser.page(viewport={"width": 844, "height": 390}) as page:
+        await page.before(f"Object.defineProperty(MediaStreamTrack.prototype, 'label', {{ get: () => {label!r} }})")
+        await page.open(server.http)
+        await page.do("click", "#open-settings")
+        await page.do("click", "#tab-connection")
+        await page.do("click", "#open-doctor")
+        await page.until("document.querySelectorAll('#steps [data-found]').length === 6")
+        edges = "document.querySelector(%r).getBoundingClientRect()"
+        await page.until(f"{edges % '#steps li:last-child'}.bottom <= {edges % '#panel-connection'}.bottom")
+        found = "[...document.querySelectorAll('#steps span')].map((one) => one.textContent)"
+        assert words in await page.value(found)
     await server.empty()
 
 

@@ -1,7 +1,7 @@
 /** The microphone, the loudspeaker and the camera: chosen in the dock. What is chosen takes effect at once. */
 
 import { fill, type Choice } from "./choices_list";
-import { element, setIcon } from "./dom";
+import { byTouch, element, setIcon } from "./dom";
 import { choices, choose } from "./memory";
 import { devices, problemOf, Trial, type Loaded, type Problem, type VoiceClient } from "./library";
 
@@ -53,7 +53,7 @@ export class DeviceMenus {
   show(): void {
     const { shown } = this;
     cameraButton.setAttribute("aria-pressed", String(shown === "camera"));
-    cameraButton.title = shown === "camera" ? "Turn the camera off (C)" : "Turn the camera on (C)";
+    cameraButton.title = `Turn the camera ${shown === "camera" ? "off" : "on"}${byTouch() ? "" : " (C)"}`;
     setIcon(cameraButton, shown === "camera" ? "camera" : "camera-off");
     screenButton.setAttribute("aria-pressed", String(shown === "screen"));
   }

@@ -2,7 +2,7 @@
 
 /** Whether fingers point, and no mouse. */
 export function byTouch(): boolean {
-  return matchMedia("(pointer: coarse)").matches;
+  return matchMedia("(pointer: coarse) and (hover: none)").matches;
 }
 
 export function element<T extends Element = HTMLElement>(id: string): T {

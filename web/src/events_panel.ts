@@ -5,6 +5,7 @@ import { button, element, fillChips, made } from "./dom";
 import { kindOf, lineOf, meaningOf, pieceOf, prettyOf, runOf, type AnyEvent, type Direction, type Kind } from "./event_summary";
 
 const MAX_ROWS = 400; // some dozens of turns
+const ABOVE_PX = 8; // the room above the first row
 const MAX_PIECES = 400; // characters of a folded text
 const KINDS: readonly (readonly ["all" | Kind, string])[] = [
   ["all", "All"],
@@ -80,13 +81,13 @@ export class EventsPanel {
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     row.line.hidden = !this.matches(row);
     list.append(row.line);
-    if (atEnd) list.scrollTop = list.scrollHeight;
+    if (atEnd) follow();
   }
 
   /** Shows the rows that are asked for; called, too, when the panel comes into sight. */
   show(): void {
     for (const row of this.rows) row.line.hidden = !this.matches(row);
-    list.scrollTop = list.scrollHeight;
+    follow();
   }
 
   private matches({ kind, line }: Row): boolean {
@@ -123,4 +124,26 @@ function toggle({ line, event }: Row, head: HTMLElement): void {
   json.tabIndex = 0;
   line.append(json);
   json.scrollIntoView({ block: "nearest" });
+  const above_px = list.getBoundingClientRect().top + ABOVE_PX - head.getBoundingClientRect().top;
+  if (above_px > 0) list.scrollTop -= above_px; // more than the panel holds: from the row's name on
+  else align();
+}
+
+/** Shows the newest rows. */
+function follow(): void {
+  list.style.removeProperty("--rest");
+  list.scrollTop = list.scrollHeight;
+  align();
+}
+
+/** Scrolls on to the end of a row that the upper edge cuts. */
+function align(): void {
+  const { left, top } = list.getBoundingClientRect();
+  const row = document.elementFromPoint(left + 1, top + ABOVE_PX)?.closest("#events li");
+  if (!row || row.querySelector("pre") !== null) return;
+  const box = row.getBoundingClientRect();
+  const rest_px = box.bottom - top - ABOVE_PX;
+  if (box.top > top + ABOVE_PX - 1 || rest_px < 1) return;
+  list.style.setProperty("--rest", `${rest_px}px`);
+  list.scrollTop += rest_px;
 }

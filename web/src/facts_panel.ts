@@ -1,7 +1,7 @@
 /** What the server remembers about the user of this browser: shown, exported, deleted; and whether it remembers at all. */
 
 import { save } from "./clipboard";
-import { button, element, icon, made } from "./dom";
+import { button, byTouch, element, icon, made } from "./dom";
 import type { AnyEvent } from "./event_summary";
 import type { Loaded, VoiceClient } from "./library";
 import { choices, choose } from "./memory";
@@ -100,7 +100,7 @@ export class FactsPanel {
   private ask(sure: boolean): void {
     clearTimeout(this.asking);
     this.asking = 0;
-    deleteAll.textContent = sure ? `Press again to delete ${this.facts.length}` : "Delete all";
+    deleteAll.textContent = sure ? `${byTouch() ? "Tap" : "Press"} again to delete ${this.facts.length}` : "Delete all";
   }
 
   /** The user's name is known to this browser alone. Switched off, the facts stay at the server until they are deleted. */

@@ -4,7 +4,8 @@ import { copyFrom } from "./clipboard";
 import { button, element } from "./dom";
 import type { Loaded } from "./library";
 
-const MAX_EXAMPLES = 6;
+const MAX_EXAMPLES = 3;
+const SHORT = 24; // characters: three stand on one line
 
 const examples = element("examples");
 
@@ -29,9 +30,9 @@ export class Hero {
     element("notes").textContent = notes.join(" ");
     element("notes").hidden = notes.length === 0;
     element("vocabulary").hidden = !closed;
-    document.querySelector<HTMLElement>(".command")!.hidden = !closed;
     element("about").hidden = notes.length === 0 && !closed;
-    this.offer(own.slice(0, MAX_EXAMPLES));
+    const short = own.filter(({ length }) => length <= SHORT);
+    this.offer((short.length > 0 ? short : own).slice(0, MAX_EXAMPLES));
   }
 
   /** Examples stand where nothing has been said: they would push an answer away. */

@@ -9,9 +9,11 @@ const field = element<HTMLInputElement>("key");
 const show = element<HTMLInputElement>("show-key");
 
 export class KeyDialog {
+  private talk = false; // the user wanted to speak, and not to type
+
   constructor(
     private readonly voice: VoiceClient,
-    private readonly entered: () => void,
+    private readonly entered: (talk: boolean) => void,
   ) {
     this.use((recalled("key") as string | null) ?? "");
     show.addEventListener("change", () => (field.type = show.checked ? "text" : "password"));
@@ -23,7 +25,8 @@ export class KeyDialog {
     });
   }
 
-  ask(reason: string): void {
+  ask(reason: string, talk = false): void {
+    this.talk = talk;
     element("key-reason").textContent = reason;
     show.checked = false;
     field.type = "password";
@@ -37,7 +40,7 @@ export class KeyDialog {
     if (dialog.returnValue !== "use") return;
     remember("key", field.value.trim());
     this.use(field.value.trim());
-    this.entered();
+    this.entered(this.talk);
   }
 
   private use(key: string): void {

@@ -47,8 +47,9 @@ const timing = new Timing();
 const events = new EventsPanel();
 const stage = new Stage(voice);
 const trouble = new Trouble();
-const keys = new KeyDialog(voice, () => {
-  voice.connect();
+const keys = new KeyDialog(voice, (talk) => {
+  if (talk) voice.start();
+  else voice.connect();
   lookUp();
 });
 const devices = new DeviceMenus(voice, { mode: () => captions.leave(), trouble: say });
@@ -79,6 +80,7 @@ remember("back", null);
 
 let lines = 0; // how many this page has had
 let known: Loaded = {}; // of the model
+let talked = false; // the microphone was wanted while the page was connected, or connecting
 
 voice.on("change", show);
 voice.on("spoke", (item) => {
@@ -114,7 +116,9 @@ voice.on("event", (direction, event) => {
 });
 voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null));
 voice.on("problem", (problem, retry_ms) => {
-  say(problem, retry_ms, problem?.code === "permission" && voice.handsFree ? () => voice.start() : undefined);
+  const refused = problem?.code === "permission"; // the camera's is shown by `devices`
+  stage.block(refused);
+  say(problem, retry_ms, refused && voice.handsFree ? () => voice.start() : undefined);
 });
 voice.on("queued", (position) => stage.queued(position));
 voice.on("line", (_kind, fellBack, resumed) => {
@@ -127,6 +131,7 @@ voice.on("picture", (picture, item) => captions.show(item, picture));
 
 function show(): void {
   if (voice.state === "idle") captions.leave();
+  else talked = voice.talking;
   if (!voice.answering) captions.settle("answer");
   showLook();
   stage.show();
@@ -200,7 +205,7 @@ function beginAnew(): void {
 
 function say(problem: Problem | null, retry_ms: number | null = null, again = retry_ms === null ? null : () => voice.retry()): void {
   trouble.show(problem, retry_ms, again);
-  if (problem?.code === "key") keys.ask(problem.message);
+  if (problem?.code === "key") keys.ask(problem.message, talked);
 }
 
 for (const gesture of ["pointerdown", "keydown"]) {

@@ -1,5 +1,7 @@
 /** Popovers open above or below the bar of their button, within the window. */
 
+import { fit } from "./fit";
+
 const MARGIN_PX = 12;
 const GAP_PX = 8;
 
@@ -16,15 +18,16 @@ export function placePopovers(): void {
   }
 }
 
-/** Above the dock, or below the header. */
+/** Above the dock, or between the header and the dock. */
 function place(popover: HTMLElement, button: HTMLElement): void {
   const { left } = button.getBoundingClientRect();
   const { top, bottom } = button.closest("header, form")!.getBoundingClientRect();
   const above = top > innerHeight / 2;
   const edge_px = (above ? innerHeight - top : bottom) + GAP_PX;
+  const far_px = above ? MARGIN_PX : innerHeight - document.getElementById("ask")!.getBoundingClientRect().top + GAP_PX;
   const right_px = innerWidth - popover.offsetWidth - MARGIN_PX;
   popover.style.inset = "auto";
   popover.style[above ? "bottom" : "top"] = `${edge_px}px`;
   popover.style.left = `${Math.max(MARGIN_PX, Math.min(left, right_px))}px`;
-  popover.style.maxHeight = `${innerHeight - edge_px - MARGIN_PX}px`;
+  fit(popover, innerHeight - edge_px - far_px);
 }

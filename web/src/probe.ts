@@ -29,38 +29,44 @@ const DEAF: LineEvents = { queued() {}, received() {}, sent() {}, closed() {}, c
 const KEPT = new AbortController().signal; // a step is tried to its end
 
 async function secure(): Promise<string> {
-  if (window.isSecureContext) return "Its address lets it use a microphone.";
+  if (window.isSecureContext) return "Allowed to use a microphone";
   throw insecure("microphone");
 }
 
 async function microphone(): Promise<string> {
   const stream = await ask("audio", {});
-  const name = stream.getAudioTracks()[0]?.label;
+  const name = humanName(stream.getAudioTracks()[0]?.label ?? "");
   for (const track of stream.getTracks()) track.stop();
-  return `${name || "It"} opens.`;
+  return name ? `Microphone works · ${name}` : "Microphone works";
+}
+
+/** The device's label without its USB id; "" where it is an identifier of the system. */
+function humanName(label: string): string {
+  const name = label.replace(/ \([\da-f]{4}:[\da-f]{4}\)$/, "");
+  return /[_:{}]|\S{20}/.test(name) ? "" : name;
 }
 
 async function server(place: Place): Promise<string> {
   const { status, model } = await health(place);
   if (status !== "ready") throw new Problem("starting", `The server is ${status}: wait a moment, then check again.`);
-  return `${place.server.host} is ready${model === null ? "" : ` with ${model}`}.`;
+  return model === null ? "Connected" : `Connected · ${model}`;
 }
 
 async function key(place: Place): Promise<string> {
   await iceServers(place);
-  return place.key === null ? "The server asks for none." : "The server takes it.";
+  return place.key === null ? "Not needed" : "Accepted";
 }
 
 async function socket(place: Place): Promise<string> {
   const { socket } = await greet(place, {}, KEPT);
   socket.onclose = null;
   socket.close();
-  return "A conversation opens.";
+  return "Works";
 }
 
 async function call(place: Place): Promise<string> {
   const begun_ms = performance.now();
   const line = await openWebRtc(place, new Audio(), DEAF, KEPT);
   line.close();
-  return `A call opens in ${Math.round(performance.now() - begun_ms)} ms.`;
+  return `Works · ${Math.round(performance.now() - begun_ms)} ms`;
 }

@@ -5,8 +5,8 @@ import { Problem } from "./problem";
 import type { Loaded } from "./wire";
 
 const TIMEOUT_MS = 5_000;
-const NO_KEY = "The server asks for a key: enter it, then start again.";
-const WRONG_KEY = "The server does not take this key, which is wrong or has expired: enter another, then start again.";
+const NO_KEY = "This server needs a key. Enter it to continue.";
+const WRONG_KEY = "The server does not take this key, which is wrong or has expired. Enter another.";
 
 export interface Health {
   readonly status: string;

@@ -15,6 +15,7 @@ export class SessionPanel {
   private readonly recording = new Recording();
   private language: Language = "Python";
   private model = "";
+  private id = ""; // of the session
 
   /** `sounds` are the pieces of each answer that is kept. */
   constructor(
@@ -24,6 +25,8 @@ export class SessionPanel {
   ) {
     const copy = element("copy-snippet");
     copy.addEventListener("click", () => void copyFrom(copy, element("snippet").textContent ?? ""));
+    const copyId = element("copy-session");
+    copyId.addEventListener("click", () => void copyFrom(copyId, this.id));
     const names = LANGUAGES.map((one) => [one, one] as const);
     fillChips(element("languages"), names, (language) => {
       this.language = language;
@@ -61,7 +64,15 @@ export class SessionPanel {
 
   private told(session: Session & { id?: string }): void {
     const turns = session.audio?.input?.turn_detection as object | null | undefined;
-    element("session-id").textContent = element("session-id").title = session.id ?? "–";
+    this.id = session.id ?? "";
+    element("session-id").title = this.id;
+    element("session-id").textContent = shortened(this.id) || "–";
+    element("copy-session").hidden = this.id === "";
     element("session-turns").textContent = turns ? "Automatic" : "Push to talk";
   }
+}
+
+/** A long id without its middle. */
+function shortened(id: string): string {
+  return id.length <= 18 ? id : `${id.slice(0, 9)}…${id.slice(-6)}`;
 }

@@ -1,6 +1,7 @@
 /** The settings of the conversation and of the connection, and the check of every step on the way to the server. */
 
 import { element, made } from "./dom";
+import { fit } from "./fit";
 import { choices, choose } from "./memory";
 import { STEPS, type Eagerness, type VoiceClient, type Wanted } from "./library";
 import { Tabs } from "./tabs";
@@ -12,7 +13,7 @@ const pageTools = element<HTMLInputElement>("page-tools");
 const steps = element("steps");
 
 export class Settings {
-  private readonly tabs = new Tabs(dialog);
+  private readonly tabs = new Tabs(dialog, () => fitPanel());
   private check: object | null = null; // the one that is shown
 
   constructor(
@@ -20,13 +21,14 @@ export class Settings {
     private readonly useTools: (wanted: boolean) => void,
   ) {
     this.recall();
-    element("open-settings").addEventListener("click", () => dialog.showModal());
+    element("open-settings").addEventListener("click", () => open());
     element("open-doctor").addEventListener("click", () => void this.diagnose());
     element("diagnose").addEventListener("click", () => this.openCheck());
     eagerness.addEventListener("change", () => this.setEagerness(eagerness.value as Eagerness));
     transport.addEventListener("change", () => this.setTransport(transport.value as Wanted));
     pageTools.addEventListener("change", () => this.setTools(pageTools.checked));
     dialog.addEventListener("close", () => (this.check = null));
+    window.addEventListener("resize", fitPanel);
   }
 
   private recall(): void {
@@ -54,7 +56,7 @@ export class Settings {
 
   private openCheck(): void {
     this.tabs.open("panel-connection");
-    dialog.showModal();
+    open();
     void this.diagnose();
   }
 
@@ -62,6 +64,7 @@ export class Settings {
   private async diagnose(): Promise<void> {
     const check = (this.check = {});
     steps.replaceChildren();
+    steps.closest<HTMLElement>("[role=tabpanel]")!.style.maxHeight = ""; // the lines make it higher
     for (const step of STEPS) {
       const words = made("span", "Looking");
       const line = made("li");
@@ -78,4 +81,17 @@ export class Settings {
       line.scrollIntoView({ block: "nearest" });
     }
   }
+}
+
+function open(): void {
+  dialog.showModal();
+  fitPanel();
+}
+
+/** The panel that is shown takes the height that the dialog leaves it. */
+function fitPanel(): void {
+  const panel = dialog.querySelector<HTMLElement>("[role=tabpanel]:not([hidden])");
+  if (!dialog.open || panel === null) return;
+  panel.style.maxHeight = "";
+  fit(panel, panel.offsetHeight);
 }

@@ -18,11 +18,12 @@ const WORDS: Record<VoiceState, string> = {
 };
 
 const TAP = byTouch() ? "Tap" : "Click";
+const HOLD = byTouch() ? "Hold the microphone and speak" : "Hold Space, or the microphone, and speak";
 const HINTS: Record<Exclude<VoiceState, "waiting" | "speaking">, readonly [handsFree: string, hold: string]> = {
-  idle: [`${TAP} the microphone, or type`, "Hold Space, or the microphone, and speak"],
+  idle: [`${TAP} the microphone, or type`, HOLD],
   connecting: ["One moment", "One moment"],
-  lost: ["Trying again", "Trying again"],
-  ready: [`${TAP} the microphone, or type`, "Hold Space, or the microphone, and speak"],
+  lost: ["", ""], // the notice says it
+  ready: [`${TAP} the microphone, or type`, HOLD],
   muted: [`${TAP} the microphone to be heard again`, `${TAP} the microphone to be heard again`],
   listening: ["Just speak", "Just speak"],
   hearing: ["Go on", "Let go when you are done"],
@@ -43,6 +44,7 @@ export class Stage {
   private readonly orb: Orb;
   private position = 1; // in the line of a full server
   private understandsSpeech = true;
+  private blocked = false; // the user or the browser refused the microphone
 
   constructor(private readonly voice: VoiceClient) {
     this.orb = new Orb(orb, () => voice.levels());
@@ -61,7 +63,7 @@ export class Stage {
 
   show(): void {
     const { voice } = this;
-    this.orb.show(voice.state);
+    this.orb.show(this.refused ? "muted" : voice.state);
     if (state.textContent !== this.words) state.textContent = this.words;
     state.dataset["state"] = document.body.dataset["state"] = voice.state;
     document.body.classList.toggle("hold", !voice.handsFree);
@@ -73,13 +75,24 @@ export class Stage {
 
   private get words(): string {
     const { state, handsFree } = this.voice;
+    if (this.refused) return "Microphone blocked";
     return state === "ready" && handsFree ? "Microphone off" : WORDS[state];
+  }
+
+  private get refused(): boolean {
+    return this.blocked && this.voice.state === "ready";
+  }
+
+  /** Whether the microphone was refused when it was asked for last. */
+  block(blocked: boolean): void {
+    this.blocked = blocked;
+    this.show();
   }
 
   private showTalk(): void {
     const { talking, muted, handsFree } = this.voice;
     talk.setAttribute("aria-label", this.label());
-    talk.title = handsFree ? `${this.label()} (M)` : this.label();
+    talk.title = handsFree && !byTouch() ? `${this.label()} (M)` : this.label();
     start.lastElementChild!.textContent = handsFree ? "Start talking" : "Hold to talk";
     setIcon(talk, talking && !muted ? "mic" : "muted");
     talk.toggleAttribute("data-live", talking && !muted);
@@ -102,6 +115,7 @@ export class Stage {
   private hint(): string {
     const { state, handsFree } = this.voice;
     if (state === "waiting") return this.place();
+    if (this.refused) return "You can type instead";
     if (!this.understandsSpeech && (state === "idle" || state === "ready")) return "Type your question";
     return state === "speaking" ? this.interruption() : HINTS[state][handsFree ? 0 : 1];
   }

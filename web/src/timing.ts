@@ -21,10 +21,11 @@ const AFTER: Record<After, string> = {
   ended: "from the end of your turn to the first sound",
 };
 const SILENCE = "Silence that ended the turn";
+const SERVER = "Server";
 const REST = "Network and playback";
 const SHOWN = 20; // turns
-const MEDIAN_FROM = 3; // turns: the median of fewer says little
-const SHORTEST_MS = 0.05; // shown as 0.0
+const SPREAD_FROM = 3; // turns: fewer say little
+const SHORTEST_MS = 1; // shorter steps of the server share a row
 
 /** A stretch of time on the way to the first sound; 0 is the end of what the user said. */
 interface Span {
@@ -52,8 +53,8 @@ export class Timing {
   private showSpread(): void {
     const slowest = Math.max(...this.figures);
     const { length } = this.figures;
-    const median = length < MEDIAN_FROM ? "" : `, median ${durationOf(rank(this.figures, 0.5))}`;
-    const words = `Slowest of ${length}: ${durationOf(slowest)}${median}`;
+    element("last-turns").hidden = length < SPREAD_FROM;
+    const words = `Slowest of ${length}: ${durationOf(slowest)}, median ${durationOf(rank(this.figures, 0.5))}`;
     const spark = element("spark");
     spark.setAttribute("aria-label", words);
     element("spread").textContent = words;
@@ -86,14 +87,22 @@ function spansOf({ heard_ms, after, ledger }: FirstSound): Span[] {
   });
   const silence = after === "spoken" ? [{ name: SILENCE, from_ms: 0, ms: turn_ms }] : [];
   const from_ms = Math.max(turn_ms, at_ms); // an answer that was ready early waits for the turn's end
-  return [...silence, ...spans, { name: REST, from_ms, ms: Math.max(0, heard_ms - from_ms) }];
+  return [...silence, ...joined(spans), { name: REST, from_ms, ms: Math.max(0, heard_ms - from_ms) }];
+}
+
+/** The steps below a millisecond as one, in the place of the first. */
+function joined(spans: readonly Span[]): Span[] {
+  const isShort = ({ ms }: Span) => ms < SHORTEST_MS;
+  const short = spans.filter(isShort);
+  const server: Span = { name: SERVER, from_ms: short[0]?.from_ms ?? 0, ms: short.reduce((sum, { ms }) => sum + ms, 0) };
+  return spans.flatMap((span) => (span === short[0] ? [server] : isShort(span) ? [] : [span]));
 }
 
 function row({ name, from_ms, ms }: Span, first_ms: number, last_ms: number): HTMLElement {
   const line = made("tr", "", name === SILENCE ? "silence" : "");
   const label = made("th", name);
   label.scope = "row";
-  const share = made("td", "", ms < SHORTEST_MS ? "share none" : "share");
+  const share = made("td", "", "share");
   const whole_ms = Math.max(1, last_ms - first_ms);
   share.style.setProperty("--from", String((from_ms - first_ms) / whole_ms));
   share.style.setProperty("--share", String(ms / whole_ms));

@@ -4,7 +4,7 @@ import { element } from "./dom";
 import type { Problem } from "./library";
 
 const notice = element("notice");
-const sentence = notice.querySelector("p")!;
+const sentence = element("problem");
 const retry = element("retry");
 const tryNow = element<HTMLButtonElement>("try-now");
 

@@ -94,9 +94,10 @@ function name(key: HTMLElement, label: string): void {
   key.setAttribute("aria-label", label);
 }
 
-/** "Slt, a woman" in "en-US" is Slt: a woman, American English. */
+/** "Sally, a woman" in "en-US" is Sally: Woman · American English. */
 function described({ id, name, language }: { id: string; name: string; language: string }): Voice {
   const [title = id, ...rest] = name.split(", ");
-  const about = [rest.join(", "), language && languageName(language)].filter(Boolean).join(" · ");
+  const kind = rest.join(", ").replace(/^an? /, "");
+  const about = [kind, language && languageName(language)].filter(Boolean).join(" · ");
   return { id, name: title, language, note: about.charAt(0).toUpperCase() + about.slice(1) };
 }

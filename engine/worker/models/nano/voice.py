@@ -21,9 +21,9 @@ from engine.worker.stage import StageConfig
 VOICES = ("rms", "slt", "awb")
 """Voices in the order of their ids in the networks."""
 WHO = {
-    "rms": ("Rms, a man", "en-US"),
-    "slt": ("Slt, a woman", "en-US"),
-    "awb": ("Awb, a Scottish man", "en-GB"),
+    "rms": ("Ross, a man", "en-US"),
+    "slt": ("Sally, a woman", "en-US"),
+    "awb": ("Angus, a man", "en-GB"),
 }
 """Display name and language of each voice."""
 FRAME_S = 0.04
