@@ -46,20 +46,21 @@ def find_echo(microphone: Pcm, playback: Pcm) -> Echo | None:
     """
     if _level(microphone) < _SILENT or _level(playback) < _SILENT:
         return None
-    heard, played = _whitened(microphone), _whitened(playback)
+    # Without the taper, the cut ends of unrelated signals match.
+    heard, played = _whitened(microphone * np.hanning(WINDOW)), _whitened(playback)
     products = np.fft.irfft(heard * np.conj(played), _SIZE)
     energy = np.concatenate([[0.0], np.cumsum(np.square(np.fft.irfft(played, _SIZE)))])
     energies = np.maximum(energy[WINDOW:] - energy[:-WINDOW], _FAINT * energy[-1] * WINDOW / _SIZE)
     # Index i: the window of the playback that begins at sample i, which was REACH - i samples earlier.
     shares = products[-np.arange(REACH + 1)] / np.sqrt(energies * energy[-1])
     at = int(np.argmax(shares))
-    if shares[at] < CLEAR:
+    played_level = _level(playback[at : at + WINDOW])
+    if shares[at] < CLEAR or played_level < _SILENT:
         return None
-    gain_db = 20 * np.log10(_level(microphone) / max(1.0, _level(playback[at : at + WINDOW])))
-    return Echo(REACH - at, float(gain_db))
+    return Echo(REACH - at, float(20 * np.log10(_level(microphone) / played_level)))
 
 
-def _whitened(pcm: Pcm) -> NDArray[np.complex128]:
+def _whitened(pcm: NDArray[Any]) -> NDArray[np.complex128]:
     """Return the spectrum within the band, with the magnitude 1 everywhere."""
     spectrum: NDArray[Any] = np.fft.rfft(pcm, _SIZE)
     first, last = (round(hz * _SIZE / MIC_RATE_HZ) for hz in _BAND_HZ)

@@ -17,7 +17,7 @@ OURS = {
     ("app/pulling/packages.py", "_replace"): "a named tuple's own method",
     ("app/client/channel.py", "_replace"): "a named tuple's own method",
     ("app/server.py", "_exit"): "the system's own call",
-    ("app/recording/names.py", "_id"): "the end of a field's name",
+    ("app/recording/id_labels.py", "_id"): "the end of a field's name",
     ("app/recording/replay.py", "_id"): "the end of a field's name",
 }
 """Names with an underscore that are no other library's inside, and why."""

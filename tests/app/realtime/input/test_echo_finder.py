@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import soundfile
 
 from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
-from engine.core import Pcm
+from engine.audio.resampler import resample
+from engine.core import MIC_RATE_HZ, Pcm
 from tests.app.realtime.input.echoes import late, voice
 
+SPOKEN = Path(__file__).parents[3] / "data" / "spoken"
 SECONDS = (REACH + WINDOW) / 16_000
 
 
@@ -36,6 +41,24 @@ def test_it_is_found_below_a_user_who_is_as_loud() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_user_alone_is_no_echo(seed: int) -> None:
     assert found(voice(SECONDS, seed=seed + 1), voice(SECONDS)) is None
+
+
+def recordings(first: int) -> Pcm:
+    """Return six spoken requests with a second of digital silence before each, at MIC_RATE_HZ."""
+    parts: list[Pcm] = []
+    for path in sorted(SPOKEN.glob("*.ogg"))[first : first + 6]:
+        wave, rate_hz = soundfile.read(path, dtype="float32")
+        parts += [np.zeros(MIC_RATE_HZ, np.int16), (resample(wave, rate_hz, MIC_RATE_HZ) * 32767).astype(np.int16)]
+    return np.concatenate(parts)
+
+
+def test_a_user_who_begins_and_ends_within_a_window_is_no_echo() -> None:
+    """The cut ends of a window correlate with the beginnings of words."""
+    microphone, playback = recordings(0), recordings(100)
+    ends = range(REACH + WINDOW, min(len(microphone), len(playback)), 640)
+    assert [find_echo(microphone[end - WINDOW : end], playback[end - WINDOW - REACH : end]) for end in ends] == [
+        None
+    ] * len(ends)
 
 
 @pytest.mark.parametrize("silent", ["microphone", "playback", "both"])
