@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ def recordings(first: int) -> Pcm:
     """Return six spoken requests with a second of digital silence before each, at MIC_RATE_HZ."""
     parts: list[Pcm] = []
     for path in sorted(SPOKEN.glob("*.ogg"))[first : first + 6]:
+        wave: Any
         wave, rate_hz = soundfile.read(path, dtype="float32")
         parts += [np.zeros(MIC_RATE_HZ, np.int16), (resample(wave, rate_hz, MIC_RATE_HZ) * 32767).astype(np.int16)]
     return np.concatenate(parts)
