@@ -26,6 +26,7 @@ CLEAR = 0.3
 _SIZE = WINDOW + REACH
 _BAND_HZ = (300, 3500)  # what telephones and small loudspeakers transmit
 _FAINT = 0.1  # part of the playback's mean power below which a stretch of it is too quiet to compare
+_TAPER = np.hanning(WINDOW)  # of the microphone: otherwise the cut ends of unrelated signals match
 _SILENT = 20.0  # level of int16 samples below which a signal is silence
 
 
@@ -46,8 +47,7 @@ def find_echo(microphone: Pcm, playback: Pcm) -> Echo | None:
     """
     if _level(microphone) < _SILENT or _level(playback) < _SILENT:
         return None
-    # Without the taper, the cut ends of unrelated signals match.
-    heard, played = _whitened(microphone * np.hanning(WINDOW)), _whitened(playback)
+    heard, played = _whitened(microphone * _TAPER), _whitened(playback)
     products = np.fft.irfft(heard * np.conj(played), _SIZE)
     energy = np.concatenate([[0.0], np.cumsum(np.square(np.fft.irfft(played, _SIZE)))])
     energies = np.maximum(energy[WINDOW:] - energy[:-WINDOW], _FAINT * energy[-1] * WINDOW / _SIZE)
