@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-from app.limits.admission import Admission
 from app.realtime.ports import EnginePort
-from app.realtime.session_context import SessionContext
 from app.refusal import Closed
 from app.telemetry import Stats, log, log_failure
 from engine import EngineError, EngineSpec, ReplicaInfo, Request
@@ -52,7 +50,8 @@ MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
 class EngineHost:
     """Owns the engine of a deployment in one task, from start to stop, and knows its state.
 
-    ``name`` is the deployment's name, or "" for the only one of its server.
+    ``name`` is the deployment's name, or "" for the only one of its server. ``draining`` is set once the server admits
+    no more sessions.
     """
 
     def __init__(
@@ -68,10 +67,9 @@ class EngineHost:
         self.engine: Serving | None = None
         """None until the engine is warm, and after it has stopped."""
         self.failure: EngineError | None = None
-        self.draining = draining
-        """Set once the server admits no more sessions."""
         self.on_settled: Callable[[], None] = lambda: None
         """Called once the engine is warm or has failed."""
+        self._draining = draining
         self._make_engine = make_engine
         self._load_vad = load_vad
         self._stop = asyncio.Event()
@@ -79,7 +77,7 @@ class EngineHost:
 
     @property
     def state(self) -> State:
-        if self.draining.is_set():
+        if self._draining.is_set():
             return "draining"
         if self.failure is not None:
             return "failed"
@@ -145,16 +143,6 @@ class EngineHost:
         about = {"model": self.name, "error": error} if self.name else {}  # the command prints an only one's error
         log("engine.failed", code=error.code, **about)
         self.on_settled()
-
-    async def drain(self, admission: Admission[SessionContext], within_s: float) -> None:
-        """Admit no more sessions, and wait until the open ones and the answers over HTTP have ended."""
-        self.draining.set()
-        log("server.draining", sessions=admission.sessions, answers=admission.answers)
-        try:
-            async with asyncio.timeout(within_s):
-                await admission.wait_until_empty()
-        except TimeoutError:
-            log("server.drain_late", sessions=admission.sessions, answers=admission.answers)
 
     async def _serve(self) -> None:
         begun_s = time.monotonic()

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from app.engine_host import EngineHost, MakeEngine, Serving
+from app.limits.admission import Admission
+from app.realtime.session_context import SessionContext
+from app.telemetry import log
 from engine import ConfigError, EngineError, EngineSpec, describe
 
 URL_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,63}")
@@ -85,6 +88,16 @@ class EngineHosts:
         """Begin to start all engines."""
         for host in self.all:
             host.start()
+
+    async def drain(self, admission: Admission[SessionContext], within_s: float) -> None:
+        """Admit no more sessions, and wait until the open ones and the answers over HTTP have ended."""
+        self.draining.set()
+        log("server.draining", sessions=admission.sessions, answers=admission.answers)
+        try:
+            async with asyncio.timeout(within_s):
+                await admission.wait_until_empty()
+        except TimeoutError:
+            log("server.drain_late", sessions=admission.sessions, answers=admission.answers)
 
     async def stop(self) -> None:
         """Close all engines, or cancel their start."""

@@ -109,7 +109,7 @@ class Service:
 
     async def drain(self) -> None:
         """Admit no more sessions, and wait for the open ones to end, at most about ``server.drain_s``."""
-        await self.engine_host.drain(self.admission, self.settings.drain_s + STOP_S)
+        await self.hosts.drain(self.admission, self.settings.drain_s + STOP_S)
 
     async def stop(self) -> None:
         """Close the engines, or cancel their start."""

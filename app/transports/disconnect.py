@@ -46,7 +46,7 @@ async def watch(session: Session, end: End, service: Service) -> None:
     """End the session when its time is over, or when the server drains and its answers have ended."""
     try:
         async with asyncio.timeout(service.settings.limits.session_s):
-            await service.engine_host.draining.wait()
+            await service.hosts.draining.wait()
     except TimeoutError:
         end("session_expired", "The session has reached its maximum duration.")
         raise Disconnect(GOING_AWAY, "the session has expired", "goodbye") from None

@@ -137,7 +137,7 @@ class _Opening:
         """Return the connection of the session that the client starts. Raises Disconnect after START_S."""
         try:
             async with asyncio.timeout(START_S), CycleFreeTaskGroup() as tasks:
-                watch = tasks.create_task(end_with_server(self.service.engine_host.draining), name="watch")
+                watch = tasks.create_task(end_with_server(self.service.hosts.draining), name="watch")
                 connection = await self._started()
                 watch.cancel()
         except* Disconnect as disconnects:

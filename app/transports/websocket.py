@@ -191,7 +191,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
             others = [
                 tasks.create_task(transport.channel.write(), name="write"),
                 tasks.create_task(transport.collect(), name="collect"),
-                tasks.create_task(end_with_server(service.engine_host.draining), name="watch"),
+                tasks.create_task(end_with_server(service.hosts.draining), name="watch"),
             ]
             await waiter.called.wait()
             for task in others:

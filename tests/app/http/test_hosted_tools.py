@@ -350,7 +350,7 @@ async def test_an_answer_whose_tool_ran_waits_for_slots_as_long_as_it_takes() ->
 async def test_an_answer_whose_tool_ran_ends_also_while_the_server_drains() -> None:
     async def work() -> None:
         server.server.leave()
-        await server.service.engine_host.draining.wait()
+        await server.service.hosts.draining.wait()
 
     async with liar(working(work)) as one, serving([{"url": one.url, "private": True}]) as server:
         assert text(await whole(server, tools=[at(one)])) == "The tool says: done"
