@@ -63,6 +63,21 @@ def test_a_user_who_begins_and_ends_within_a_window_is_no_echo() -> None:
     ] * len(ends)
 
 
+def tones(samples: int, *, hz: float, every: int, long: int) -> Pcm:
+    """Return tones of ``long`` samples that begin and stop at once, one ``every`` so many samples."""
+    at = np.arange(samples)
+    return np.where(at % every < long, 6000 * np.sin(2 * np.pi * hz * at / MIC_RATE_HZ), 0).astype(np.int16)
+
+
+@pytest.mark.parametrize("start", range(1000, WINDOW, 1000))
+def test_tones_are_no_echo(start: int) -> None:
+    """Their clicks match at every delay, and a short tone matches the beginning of any other."""
+    playback = tones(REACH + WINDOW, hz=247, every=1280, long=1040)
+    user = np.concatenate([np.zeros(start, np.int16), tones(WINDOW - start, hz=300, every=WINDOW, long=WINDOW)])
+    assert find_echo(user, playback) is None
+    assert find_echo(user[::-1], playback) is None
+
+
 @pytest.mark.parametrize("silent", ["microphone", "playback", "both"])
 def test_silence_is_no_echo(silent: str) -> None:
     quiet = np.zeros(REACH + WINDOW, np.int16)
