@@ -146,5 +146,5 @@ def test_memory_is_bounded() -> None:
     for _ in range(50):
         cancellation.playing(voice(1))
         cancellation.process(voice(1, seed=1))
-    assert len(cancellation._timeline._played) <= REACH + 8 * MIC_RATE_HZ
+    assert len(cancellation.playback._played) <= REACH + 8 * MIC_RATE_HZ
     assert len(cancellation._recent) <= 2 * MIC_RATE_HZ
