@@ -39,8 +39,11 @@ AUDIBLE_DB = -30.0
 EARLY = MIC_RATE_HZ // 50
 """Samples by which the canceller receives the playback before its echo: a room's and a clock's tolerance."""
 
+PAUSE = MIC_RATE_HZ // 2
+"""Samples without playback after which its delay may have changed: each answer may be later or earlier."""
+
 FRESH = MIC_RATE_HZ
-"""Samples after the start of playback in which it is searched often: each answer may be later or earlier."""
+"""Samples after the start of playback in which it is searched often."""
 
 PRIMED = 2 * MIC_RATE_HZ
 """Samples of the past from which a new canceller learns the room at once."""
@@ -73,6 +76,8 @@ class EchoCancellation:
         self._found: deque[Echo] = deque(maxlen=9)
         self._searched = 0  # position of the last search
         self._began = 0  # position at which the present playback began
+        self._sounded = 0  # position up to which it has sounded
+        self._is_aligned = False  # whether its delay has been confirmed
         self._without = 0  # samples of playback without a clear echo
 
     @property
@@ -123,11 +128,14 @@ class EchoCancellation:
         if self._cancellers is None:
             return pcm, pcm
         playback = self._aligned(start, len(pcm))
-        if not playback.any():
-            self._began = start + len(pcm)
+        if playback.any():
+            if start - self._sounded > PAUSE:
+                self._began = start
+                self._is_aligned = False
+            self._sounded = start + len(pcm)
         suppressing, linear = self._cancellers
         speech = linear.process(pcm, playback)
-        return self._gate.choose(speech, suppressing.process(pcm, playback)), speech
+        return self._gate.choose(pcm, speech, suppressing.process(pcm, playback), self._is_aligned), speech
 
     def _aligned(self, start: int, samples: int) -> Pcm:
         """Return int16 [samples]: the playback whose echo arrives EARLY after a position of the microphone."""
@@ -162,10 +170,12 @@ class EchoCancellation:
         self._without = 0
         if self._delay.add(echo.delay, self.position):
             self._align(start)
+        self._is_aligned = self._delay.is_certain
         self._found.append(echo)
 
     def _align(self, start: int) -> None:
         """Follow a new delay. What cancellers have learned stays valid; new ones learn from the last seconds."""
+        self._gate = EchoGate()
         self._began = self.position
         if self._cancellers is not None or self._new is None:
             return

@@ -34,13 +34,18 @@ class EchoDelay:
         self._drift = 0.0  # change of the delay per sample
         self._jumps = 0.0  # sum of all jumps
         self._history: deque[tuple[int, float]] = deque(maxlen=_HISTORY)  # positions, and delays without the jumps
-        self._moved: int | None = None  # another delay, found once: it may be a mistake
+        self._moved: float | None = None  # another delay, found once: it may be a mistake
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the last delay that a search found was the expected one."""
+        return self._delay is not None and self._moved is None
 
     def at(self, position: int) -> float:
         """Return the expected delay at a position; 0 before the first one is known."""
         return 0.0 if self._delay is None else self._delay + self._drift * (position - self._since)
 
-    def add(self, delay: int, position: int) -> bool:
+    def add(self, delay: float, position: int) -> bool:
         """Take the delay that a search found at a position. Return whether it is a confirmed jump."""
         expected = self.at(position)
         if self._delay is not None and abs(delay - expected) <= TOLERANCE:
@@ -55,7 +60,7 @@ class EchoDelay:
             self._since = position
         return confirmed
 
-    def _follow(self, delay: int, position: int) -> None:
+    def _follow(self, delay: float, position: int) -> None:
         """Move the expected delay a little, and estimate the drift anew."""
         expected = self.at(position)
         self._delay = expected + _STEP * (delay - expected)

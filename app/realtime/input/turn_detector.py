@@ -151,7 +151,9 @@ class TurnDetector:
         start = self._judged
         self._judged = self._judged + CHUNK
         chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
-        audible = self._sounds or self._guard is None or self._guard.lets_through(chunk, start, self.config.echo_gain_db)
+        audible = (
+            self._sounds or self._guard is None or self._guard.lets_through(chunk, start, self.config.echo_gain_db)
+        )
         probability = self._vad.probability(chunk) if audible else 0.0
         if self._is_babble(chunk, probability):
             probability = 0.0
