@@ -15,7 +15,8 @@ from engine.core import Pcm
 _SUPPRESSED = 10 ** (-14 / 10)  # power that the suppressor leaves of a frame with a user, at least
 _FILTERED = 10 ** (-8 / 10)  # power that a filter leaves of a frame with nothing but echo, at most
 _ABOVE = 10 ** (8 / 10)  # the same, as a multiple of what this filter has left of the echo so far
-_LEARN = 0.1  # weight of a frame in what the filter has left
+_FALL = 0.05  # weight of a frame in what the filter has left, if it left less
+_RISE = 0.01  # the same if it left more: a user may begin softly
 _SMOOTH = 0.7  # weight of the past in a frame's power
 
 
@@ -44,7 +45,8 @@ class EchoGate:
             self._linear = _SMOOTH * self._linear + (1 - _SMOOTH) * _power(linear[frame])
             self._suppressed = _SMOOTH * self._suppressed + (1 - _SMOOTH) * _power(suppressed[frame])
             if self._suppressed < _SUPPRESSED * self._linear and not (aligned and self._is_user()):
-                self._left += _LEARN * (min(1.0, self._linear / self._heard) - self._left)
+                change = min(1.0, self._linear / self._heard) - self._left
+                self._left += change * (_FALL if change < 0 else _RISE)
                 chosen[frame] = suppressed[frame]
         return chosen
 

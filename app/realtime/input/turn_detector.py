@@ -191,7 +191,8 @@ class TurnDetector:
         return [self._after(max(end, self._judged)) for end in sorted(ends) if end <= quiet_to]
 
     def _before(self, probability: float) -> VoiceStarted | None:
-        self._voiced = self._voiced + CHUNK if probability >= self.config.threshold else 0
+        needed = self.config.threshold - (_HYSTERESIS if self._sounds else 0.0)
+        self._voiced = self._voiced + CHUNK if probability >= needed else 0
         if not self._sounds or self._voiced < to_samples(self.config.overlap_ms):
             return None
         start = max(self._floor, self._judged - self._voiced - to_samples(self.config.prefix_padding_ms))

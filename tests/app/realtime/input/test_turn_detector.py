@@ -132,6 +132,13 @@ def test_only_a_voice_ends_a_pause() -> None:
     assert feed(detector, level(1, 1)) == [VoiceResumed()]
 
 
+def test_a_dip_of_the_voice_delays_no_interruption() -> None:
+    dips = np.concatenate([level(0.9, 2), level(0.4), level(0.9), level(0.4), level(0.9)])
+    assert feed(turns(overlap_ms=6 * CHUNK_MS), dips) == [VoiceStarted(0)]
+    begins_low = np.concatenate([level(0.4, 2), level(0.9, 4)])
+    assert feed(turns(overlap_ms=6 * CHUNK_MS), begins_low) == []
+
+
 @pytest.mark.parametrize("hiss", [0.0, 0.005])  # 40 dB below the voice is heard beside it, less is not
 def test_the_end_of_the_voice_is_where_it_is_heard_last(hiss: float) -> None:
     voice = np.concatenate([level(1, 20), level(1, 0.5)])
