@@ -20,7 +20,7 @@ from engine.worker.nn.quantized import linear
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.settings import settings_of
 from engine.worker.nn.weights import WeightReader
-from engine.worker.nn.window import Window, WindowCache
+from engine.worker.nn.window import SlidingWindow, WindowCache
 
 DEFAULTS: dict[str, Any] = {
     "sampling_rate": 24_000,
@@ -240,7 +240,9 @@ class _Layer:
         self.attention_scale = read("self_attn_layer_scale.scale", width)
         self.feed_scale = read("mlp_layer_scale.scale", width)
 
-    def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], where: Window, keys: Tensor, values: Tensor) -> Tensor:
+    def __call__(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], where: SlidingWindow, keys: Tensor, values: Tensor
+    ) -> Tensor:
         heads = linear(self.before(x), self.qkv).unflatten(-1, (sum(self.heads), self.dim)).transpose(1, 2)
         query, key, value = heads.split(self.heads, 1)
         mixed = where.mix(rotate(query, *angles), rotate(key, *angles), value, keys, values)

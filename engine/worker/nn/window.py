@@ -18,7 +18,7 @@ from engine.worker.nn.weights import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """The past of some slots; ``mask`` [batch, 1, rows, past + rows] selects the visible positions."""
 
     slots: Tensor
@@ -49,7 +49,7 @@ class WindowCache:
         """Keys and values [layers, slots, heads, past, dim]."""
         return self.keys, self.values
 
-    def window(self, slots: Tensor, starts: Tensor, count: int) -> Window:
+    def window(self, slots: Tensor, starts: Tensor, count: int) -> SlidingWindow:
         """Return what ``count`` new rows of each slot attend to, after its first ``starts`` [batch] rows.
 
         Positions before a slot's first row are masked.
@@ -57,7 +57,7 @@ class WindowCache:
         rows = torch.arange(count, device=starts.device)[:, None]
         column = torch.arange(self.past + count, device=starts.device) - self.past  # relative to the first new row
         seen = (column <= rows) & (column >= rows - self.past)
-        return Window(slots, (seen & (column >= -starts[:, None, None]))[:, None])
+        return SlidingWindow(slots, (seen & (column >= -starts[:, None, None]))[:, None])
 
 
 class WindowedDecoder:

@@ -31,14 +31,14 @@ LAYER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TensorSource:
     """Where a tensor is: a tensor of the file, and the part of it."""
 
     name: str
     part: Part | None = None
 
 
-Rename = Callable[[str], tuple[Source, ...]]
+Rename = Callable[[str], tuple[TensorSource, ...]]
 """Returns the sources that a tensor may have; the first one in the file counts. Empty for an unknown name."""
 
 
@@ -75,52 +75,52 @@ class KyutaiNames:
     def __init__(self, sizes: MoshiSizes) -> None:
         self._sizes = sizes
 
-    def __call__(self, name: str) -> tuple[Source, ...]:
+    def __call__(self, name: str) -> tuple[TensorSource, ...]:
         sizes = self._sizes
         match name.split("."):
             case ["text_embedding", "weight"]:
-                return (Source("text_emb.weight"),)
+                return (TensorSource("text_emb.weight"),)
             case ["text_head", "weight"]:
-                return (Source("text_linear.weight"),)
+                return (TensorSource("text_linear.weight"),)
             case ["embeddings", book, "weight"]:
-                return (Source(f"emb.{book}.weight"),)
+                return (TensorSource(f"emb.{book}.weight"),)
             case ["temporal", "norm", "weight"]:
-                return (Source("out_norm.alpha", Tensor.flatten),)
+                return (TensorSource("out_norm.alpha", Tensor.flatten),)
             case ["temporal", "layers", layer, *rest]:
                 return _kyutai_layer(f"transformer.layers.{layer}", rest, sizes.temporal, None)
             case ["depth", "0", "embedding", "weight"]:
-                return (Source("depformer_text_emb.weight"),)
+                return (TensorSource("depformer_text_emb.weight"),)
             case ["depth", book, "embedding", "weight"]:
-                return (Source(f"depformer_emb.{int(book) - 1}.weight"),)
+                return (TensorSource(f"depformer_emb.{int(book) - 1}.weight"),)
             case ["depth", book, "head", "weight"]:
-                return (Source(f"linears.{book}.weight"),)
+                return (TensorSource(f"linears.{book}.weight"),)
             case ["depth", book, "input", "weight"]:
-                return (Source(f"depformer_in.{sizes.depth_weights[int(book)]}.weight"),)
+                return (TensorSource(f"depformer_in.{sizes.depth_weights[int(book)]}.weight"),)
             case ["depth", book, "layers", layer, *rest]:
                 return _kyutai_layer(f"depformer.layers.{layer}", rest, sizes.depth, sizes.depth_weights[int(book)])
             case _:
                 return ()
 
 
-def _kyutai_layer(layer: str, rest: Sequence[str], stack: Any, step: int | None) -> tuple[Source, ...]:
+def _kyutai_layer(layer: str, rest: Sequence[str], stack: Any, step: int | None) -> tuple[TensorSource, ...]:
     """Find a tensor of a layer; ``step`` is the index of its weights in a depth transformer."""
     gating = f"{layer}.gating" if step is None else f"{layer}.gating.{step}"
     heads = _Heads.of(stack)
     match rest:
         case ["input_layernorm" | "post_attention_layernorm" as norm, "weight"]:
-            return (Source(f"{layer}.{LAYER[norm]}.alpha", Tensor.flatten),)
+            return (TensorSource(f"{layer}.{LAYER[norm]}.alpha", Tensor.flatten),)
         case ["self_attn", "o_proj", "weight"]:
-            out = Source(f"{layer}.self_attn.out_proj.weight", _step(stack.hidden_size, step))
-            return (out, Source(f"{layer}.self_attn.out_projs.{step or 0}.weight"))
+            out = TensorSource(f"{layer}.self_attn.out_proj.weight", _step(stack.hidden_size, step))
+            return (out, TensorSource(f"{layer}.self_attn.out_projs.{step or 0}.weight"))
         case ["self_attn", "q_proj" | "k_proj" | "v_proj" as projection, "weight"]:
             part = heads.part(projection, turned=step is None)
             own = _step(sum(heads.sizes), step)
-            joined = Source(f"{layer}.self_attn.in_proj_weight", lambda whole: part(own(whole)))
-            return (joined, Source(f"{layer}.self_attn.in_projs.{step or 0}.weight", part))
+            joined = TensorSource(f"{layer}.self_attn.in_proj_weight", lambda whole: part(own(whole)))
+            return (joined, TensorSource(f"{layer}.self_attn.in_projs.{step or 0}.weight", part))
         case ["mlp", "gate_proj" | "up_proj" as half, "weight"]:
-            return (Source(f"{gating}.linear_in.weight", lambda whole: whole.chunk(2)[HALVES.index(half)]),)
+            return (TensorSource(f"{gating}.linear_in.weight", lambda whole: whole.chunk(2)[HALVES.index(half)]),)
         case ["mlp", "down_proj", "weight"]:
-            return (Source(f"{gating}.linear_out.weight"),)
+            return (TensorSource(f"{gating}.linear_out.weight"),)
         case _:
             return ()
 
@@ -166,28 +166,28 @@ class KyutaiMimiNames:
     def __init__(self, sizes: Any) -> None:
         self._sizes = sizes
 
-    def __call__(self, name: str) -> tuple[Source, ...]:
+    def __call__(self, name: str) -> tuple[TensorSource, ...]:
         match name.split("."):
             case ["encoder" | "decoder" as side, "layers", layer, "conv", kind]:
                 whole = f"{side}.model.{layer}"
-                return (Source(f"{whole}.conv.conv.{kind}"), Source(f"{whole}.convtr.convtr.{kind}"))
+                return (TensorSource(f"{whole}.conv.conv.{kind}"), TensorSource(f"{whole}.convtr.convtr.{kind}"))
             case ["encoder" | "decoder" as side, "layers", layer, "block", index, "conv", kind]:
-                return (Source(f"{side}.model.{layer}.block.{index}.conv.conv.{kind}"),)
+                return (TensorSource(f"{side}.model.{layer}.block.{index}.conv.conv.{kind}"),)
             case ["downsample", "conv", "weight"]:
-                return (Source("downsample.conv.conv.conv.weight"),)
+                return (TensorSource("downsample.conv.conv.conv.weight"),)
             case ["upsample", "conv", "weight"]:
-                return (Source("upsample.convtr.convtr.convtr.weight"),)
+                return (TensorSource("upsample.convtr.convtr.convtr.weight"),)
             case ["quantizer", books, "input_proj" | "output_proj" as projection, "weight"]:
-                return (Source(f"quantizer.{QUANTIZERS[books]}.{projection}.weight"),)
+                return (TensorSource(f"quantizer.{QUANTIZERS[books]}.{projection}.weight"),)
             case ["quantizer", books, "layers", book, "codebook", kind]:
                 codebook = f"quantizer.{QUANTIZERS[books]}.vq.layers.{book}._codebook"
-                return (Source(f"{codebook}.{CODEBOOK[kind]}"),)
+                return (TensorSource(f"{codebook}.{CODEBOOK[kind]}"),)
             case ["encoder_transformer" | "decoder_transformer" as stack, "layers", layer, *rest]:
                 return self._layer(f"{stack}.transformer.layers.{layer}", rest)
             case _:
                 return ()
 
-    def _layer(self, layer: str, rest: Sequence[str]) -> tuple[Source, ...]:
+    def _layer(self, layer: str, rest: Sequence[str]) -> tuple[TensorSource, ...]:
         match rest:
             case ["self_attn", "o_proj", "weight"]:
                 return _either(f"{layer}.self_attn", "out_proj.weight", "out_projs.0.weight")
@@ -195,55 +195,55 @@ class KyutaiMimiNames:
                 part = _Heads.of(self._sizes).part(projection, turned=True)
                 return _either(f"{layer}.self_attn", "in_proj_weight", "in_projs.0.weight", part)
             case ["mlp", "fc1" | "fc2" as number, "weight"]:
-                return (Source(f"{layer}.linear{number[-1]}.weight"),)
+                return (TensorSource(f"{layer}.linear{number[-1]}.weight"),)
             case [one, "weight" | "bias" | "scale" as kind] if one in LAYER:
-                return (Source(f"{layer}.{LAYER[one]}.{kind}"),)
+                return (TensorSource(f"{layer}.{LAYER[one]}.{kind}"),)
             case _:
                 return ()
 
 
-def _either(prefix: str, first: str, second: str, part: Part | None = None) -> tuple[Source, ...]:
-    return (Source(f"{prefix}.{first}", part), Source(f"{prefix}.{second}", part))
+def _either(prefix: str, first: str, second: str, part: Part | None = None) -> tuple[TensorSource, ...]:
+    return (TensorSource(f"{prefix}.{first}", part), TensorSource(f"{prefix}.{second}", part))
 
 
-def transformers_names(name: str) -> tuple[Source, ...]:
+def transformers_names(name: str) -> tuple[TensorSource, ...]:
     """Return the source of a language model's tensor in a checkpoint of MoshiForConditionalGeneration."""
     match name.split("."):
         case ["text_embedding", "weight"]:
-            return (Source("decoder.model.embed_tokens.weight"),)
+            return (TensorSource("decoder.model.embed_tokens.weight"),)
         case ["text_head", "weight"]:
-            return (Source("decoder.lm_head.weight"),)
+            return (TensorSource("decoder.lm_head.weight"),)
         case ["embeddings", book, "weight"]:
-            return (Source(f"embed_tokens.{book}.weight"),)
+            return (TensorSource(f"embed_tokens.{book}.weight"),)
         case ["temporal", "norm", "weight"]:
-            return (Source("decoder.model.norm.weight"),)
+            return (TensorSource("decoder.model.norm.weight"),)
         case ["temporal", "layers", layer, *rest]:
             return _transformers_layer(f"decoder.model.layers.{layer}", rest, None)
         case ["depth", "0", "embedding", "weight"]:
-            return (Source("depth_decoder.text_embed_tokens.weight"),)
+            return (TensorSource("depth_decoder.text_embed_tokens.weight"),)
         case ["depth", book, "embedding", "weight"]:
-            return (Source(f"depth_decoder.embed_tokens.{int(book) - 1}.weight"),)
+            return (TensorSource(f"depth_decoder.embed_tokens.{int(book) - 1}.weight"),)
         case ["depth", book, "head", "weight"]:
-            return (Source("depth_decoder.lm_heads.weight", _one(int(book))),)
+            return (TensorSource("depth_decoder.lm_heads.weight", _one(int(book))),)
         case ["depth", book, "input", "weight"]:
-            return (Source("depth_decoder.input_projections.weight", _one(int(book))),)
+            return (TensorSource("depth_decoder.input_projections.weight", _one(int(book))),)
         case ["depth", book, "layers", layer, *rest]:
             return _transformers_layer(f"depth_decoder.layers.{layer}", rest, int(book))
         case _:
             return ()
 
 
-def _transformers_layer(layer: str, rest: Sequence[str], step: int | None) -> tuple[Source, ...]:
+def _transformers_layer(layer: str, rest: Sequence[str], step: int | None) -> tuple[TensorSource, ...]:
     own = _one(step)
     match rest:
         case ["input_layernorm" | "post_attention_layernorm" as norm, "weight"]:
-            return (Source(f"{layer}.{norm}.weight"),)
+            return (TensorSource(f"{layer}.{norm}.weight"),)
         case ["self_attn", "q_proj" | "k_proj" | "v_proj" | "o_proj" as projection, "weight"]:
-            return (Source(f"{layer}.self_attn.{projection}.linear.weight", own),)
+            return (TensorSource(f"{layer}.self_attn.{projection}.linear.weight", own),)
         case ["mlp", "gate_proj" | "up_proj" as half, "weight"]:
-            return (Source(f"{layer}.mlp.fc1.weight", lambda whole: own(whole).chunk(2)[HALVES.index(half)]),)
+            return (TensorSource(f"{layer}.mlp.fc1.weight", lambda whole: own(whole).chunk(2)[HALVES.index(half)]),)
         case ["mlp", "down_proj", "weight"]:
-            return (Source(f"{layer}.mlp.fc2.weight", own),)
+            return (TensorSource(f"{layer}.mlp.fc2.weight", own),)
         case _:
             return ()
 

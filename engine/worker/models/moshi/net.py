@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.core import Wave
 from engine.worker.models.moshi.lm import MoshiLm
-from engine.worker.models.moshi.prompt import Prompt
+from engine.worker.models.moshi.prompt import SystemPrompt
 from engine.worker.nn import sampling_params
 from engine.worker.nn.captured import Captured
 from engine.worker.nn.conv import ConvBatch, slot_states
@@ -32,14 +32,14 @@ SILENT = -2
 
 
 @dataclass(slots=True)
-class Session:
+class MoshiSession:
     """Where a session is."""
 
     heard: int
     """The first position at which the model hears the user. At position 0 it reads initial tokens only."""
     said: int
     """The first position whose step completes a frame of the model's speech."""
-    prompt: Prompt | None = None
+    prompt: SystemPrompt | None = None
     """The rest of the prompt."""
     position: int = 0
 
@@ -56,18 +56,18 @@ class MoshiNet:
         self.frame_samples = int(codec_sizes.frame_samples)
         self.encoder = MimiEncoder(codec, codec_sizes, lm.sizes.user, slots + 1)
         self.decoder = MimiDecoder(codec, codec_sizes, lm.sizes.own, slots + 1)
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, MoshiSession] = {}
         self._states = [*slot_states(self.encoder), *slot_states(self.decoder)]
         self._captured = Captured("moshi", self._compute, self._idle, lm.device)
         self._lengths = doubled(SHORTEST, lm.window) if lm.temporal.kernels is None else [lm.window]
 
     @torch.inference_mode()
-    def open(self, slot: int, prompt: Prompt | None = None) -> None:
+    def open(self, slot: int, prompt: SystemPrompt | None = None) -> None:
         """Begin a session in a slot. With a prompt, ``prepare`` must run until it is done, before the first step."""
         for state in self._states:
             state[slot] = 0
         lag = self.lm.sizes.lag
-        start = Session(1, lag) if prompt is None else Session(prompt.length, prompt.length, prompt)
+        start = MoshiSession(1, lag) if prompt is None else MoshiSession(prompt.length, prompt.length, prompt)
         self.sessions[slot] = start
 
     @torch.inference_mode()
@@ -122,7 +122,7 @@ class MoshiNet:
         """Capture the CUDA graphs of all batch sizes; no effect on other devices."""
         self._captured.warm([(size, length) for length in self._lengths for size in doubled(1, self.slots)])
 
-    def _inputs(self, prompt: Prompt, start: int, count: int) -> Tensor:
+    def _inputs(self, prompt: SystemPrompt, start: int, count: int) -> Tensor:
         """Return at most ``count`` input rows [n, width] of a prompt from position ``start``."""
         if prompt.voice is not None and start < prompt.voiced:
             return prompt.voice[start : start + count].to(self.lm.device, self.lm.dtype)

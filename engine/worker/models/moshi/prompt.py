@@ -32,7 +32,7 @@ DELAYS = (0, 0, *[1] * 7, 0, *[1] * 7)
 
 
 @dataclass(frozen=True, slots=True)
-class VoicePrompt:
+class PersonaVoice:
     """A voice of PersonaPlex, as its ``.pt`` files contain it."""
 
     embeddings: Tensor
@@ -41,7 +41,7 @@ class VoicePrompt:
     """Tokens [streams, positions] of the last positions; position ``p`` is at ``p`` modulo the size."""
 
     @classmethod
-    def read(cls, file: Path, sizes: MoshiSizes) -> VoicePrompt:
+    def read(cls, file: Path, sizes: MoshiSizes) -> PersonaVoice:
         """Read a file. Raises WeightsError if it does not fit the model."""
         try:
             state: Any = torch.load(file, map_location="cpu", weights_only=True)
@@ -68,7 +68,7 @@ class VoicePrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class SystemPrompt:
     """The known inputs of a session's first positions: the rows of a voice, then tokens."""
 
     voice: Tensor | None
@@ -96,18 +96,18 @@ def check_promptable(sizes: MoshiSizes, where: str) -> None:
         )
 
 
-def prompt_of(sizes: MoshiSizes, voice: VoicePrompt | None, text: Sequence[int]) -> Prompt:
+def prompt_of(sizes: MoshiSizes, voice: PersonaVoice | None, text: Sequence[int]) -> SystemPrompt:
     """Return the prompt of a voice and of a text's tokens."""
     words = [PAD] * SPACER + [*text] + [PAD] * SPACER
     frames = np.array([(word, *SILENCE, *SINE) for word in words], np.int64)
     before = 0 if voice is None else len(voice.embeddings) + 1  # frames of the voice
     first, length = max(0, before - 1), before + len(frames)
     table = np.array([_tokens(sizes, voice, frames, before, at) for at in range(first, length + 1)])
-    return Prompt(None if voice is None else voice.embeddings, table[:-1], table[-1])
+    return SystemPrompt(None if voice is None else voice.embeddings, table[:-1], table[-1])
 
 
 def _tokens(
-    sizes: MoshiSizes, voice: VoicePrompt | None, frames: NDArray[np.int64], before: int, position: int
+    sizes: MoshiSizes, voice: PersonaVoice | None, frames: NDArray[np.int64], before: int, position: int
 ) -> list[int]:
     """Return the tokens of a position; -1 for those of a frame after the prompt."""
     found = list[int]()
@@ -115,13 +115,12 @@ def _tokens(
         frame = position - delay - before
         if frame >= len(frames):
             found.append(-1)
-        elif voice is None and position <= delay:
-            found.append(sizes.codes if stream else sizes.text_ids)
-        elif frame >= 0:
+        elif frame >= 0 and (voice is not None or position > delay):
             found.append(int(frames[frame, stream]))
-        else:
-            assert voice is not None
+        elif voice is not None:
             found.append(int(voice.recent[stream, position % voice.recent.shape[1]]))
+        else:
+            found.append(sizes.codes if stream else sizes.text_ids)
     return found
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.errors import ConfigError, WeightsError
-from engine.worker.models.moshi.prompt import SILENCE, SINE, Prompt, VoicePrompt, prompt_of, tagged
+from engine.worker.models.moshi.prompt import SILENCE, SINE, PersonaVoice, SystemPrompt, prompt_of, tagged
 from engine.worker.models.moshi.sizes import MoshiSizes
 from tests.engine.worker.models.moshi.driven import GREEDY, Said, network, sound, step
 from tests.oracles.moshi import Oracle, frames_of
@@ -57,7 +57,7 @@ def voice_codes(count: int) -> list[list[int]]:
     return np.random.default_rng(3).integers(0, 2048, (count, 8)).tolist()
 
 
-def held(net: Any, prompt: Prompt, frames: NDArray[np.float32], piece: int) -> Said:
+def held(net: Any, prompt: SystemPrompt, frames: NDArray[np.float32], piece: int) -> Said:
     """Hold a session after a prompt. Its first tokens are those drawn at the prompt's last position."""
     net.open(1, prompt)
     pieces = 1
@@ -83,7 +83,7 @@ def test_a_session_after_a_prompt_is_what_the_reference_says(
     theirs, heard, net = oracle(SIZES), sound(20, 1), network(checkpoint(SIZES))
     voice = None
     if voiced:
-        voice = VoicePrompt.read(write_voice(tmp_path / "NATF1.pt", theirs, voice_codes(voiced)), net.lm.sizes)
+        voice = PersonaVoice.read(write_voice(tmp_path / "NATF1.pt", theirs, voice_codes(voiced)), net.lm.sizes)
     prompt = prompt_of(net.lm.sizes, voice, TEXT)
     cache, _ = forced(voice_codes(voiced) if voiced else (), TEXT)
     first = len(cache) - 1
@@ -111,12 +111,12 @@ def test_a_voice_of_another_model_and_what_is_no_voice_are_refused(
     sizes: MoshiSizes = network(checkpoint(Sizes())).lm.sizes
     file = write_voice(tmp_path / "one.pt", oracle(SIZES), voice_codes(3))
     with pytest.raises(WeightsError, match=r"one\.pt is a voice of another model: its rows have 64 numbers and 17"):
-        VoicePrompt.read(file, sizes)
+        PersonaVoice.read(file, sizes)
     (tmp_path / "two.pt").write_bytes(b"no voice")
     torch.save({"embeddings": 3}, tmp_path / "three.pt")
     for name in ("two.pt", "three.pt", "none.pt"):
         with pytest.raises(WeightsError, match=f"{re.escape(name)} is not a voice of PersonaPlex"):
-            VoicePrompt.read(tmp_path / name, sizes)
+            PersonaVoice.read(tmp_path / name, sizes)
 
 
 def test_prompts_need_the_codec_of_personaplex(checkpoint: Callable[[Sizes], Path], tmp_path: Path) -> None:
