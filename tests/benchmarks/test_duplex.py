@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +15,16 @@ from engine import Engine
 CONFIG = str(Path(__file__).parents[2] / "configs" / "script_duplex.yaml")
 
 
-@pytest.fixture
-def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop whose time the benchmark may simulate."""
-    loop = asyncio.new_event_loop()
-    yield loop
-    loop.close()
+def test_the_overhead_is_counted_for_each_frame() -> None:
+    assert 0 < duplex.overhead_us(2, 1.0) < 1e6
 
 
-def test_the_overhead_is_counted_for_each_frame(own_loop: asyncio.AbstractEventLoop) -> None:
-    assert 0 < own_loop.run_until_complete(duplex.overhead_us(2, 2.0)) < 1e6
+@pytest.mark.parametrize(("step_s", "late"), [(0.01, False), (0.2, True)])
+def test_on_a_simulated_processor_a_long_step_makes_frames_late(step_s: float, late: bool) -> None:
+    clock = duplex.OwnProcessor()
+    counts, _ = asyncio.run(duplex.simulated(duplex.Timed(3, clock, step_s), clock, 4.0))
+    assert counts.frames + counts.skipped > 130
+    assert bool(counts.late and counts.skipped) == late
 
 
 async def test_the_simulated_step_is_measured_and_the_frames_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
