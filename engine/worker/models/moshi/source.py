@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,12 @@ class MoshiSource(DeviceSource):
             return plain_of(read_tokenizer(self.folder))
         return read_sentencepiece(self.folder / self._file("tokenizer_name", TOKENIZER))
 
+    @cached_property
+    def tokenizer_id(self) -> str:
+        """A name of the tokenizer, computed from its file."""
+        file = self.folder / ("tokenizer.json" if self.of_transformers else self._file("tokenizer_name", TOKENIZER))
+        return f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}" if file.exists() else ""
+
     def network(self) -> MoshiNet:
         """Load the weights. The codec stays in float32."""
         sizes, options = self.sizes, self.options
@@ -121,17 +128,18 @@ class MoshiSource(DeviceSource):
 
     def _language_model(self) -> WeightReader:
         if self.of_transformers:
-            files = RenamedFiles(self.folder, transformers_names)
+            files = RenamedFiles(self.folder, transformers_names, WHOLE, self.device)
         else:
-            files = RenamedFiles(self.folder, KyutaiNames(self.sizes), self._file("moshi_name", WHOLE))
+            name = self._file("moshi_name", WHOLE)
+            files = RenamedFiles(self.folder, KyutaiNames(self.sizes), name, self.device)
         return WeightReader(files, "", self.device, self.dtype, self.kernels, self.static)
 
     def _codec(self) -> WeightReader:
         if self.of_transformers:
             files, prefix = SafetensorsFiles(self.folder), "audio_encoder."
         else:
-            files = RenamedFiles(self.folder, KyutaiMimiNames(self.codec_sizes), self._file("mimi_name", CODEC))
-            prefix = ""
+            name = self._file("mimi_name", CODEC)
+            files, prefix = RenamedFiles(self.folder, KyutaiMimiNames(self.codec_sizes), name, self.device), ""
         return WeightReader(files, prefix, self.device, torch.float32, self.kernels, self.static)
 
     def _file(self, field: str, default: str) -> str:
