@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from engine.core import Voice
 from engine.errors import ConfigError, WeightsError
-from engine.worker.models.moshi.lm import MoshiLm, MoshiSampling
+from engine.worker.models.moshi.lm import MoshiLm
 from engine.worker.models.moshi.names import KyutaiMimiNames, KyutaiNames, RenamedFiles, transformers_names
 from engine.worker.models.moshi.net import MoshiNet
 from engine.worker.models.moshi.options import MoshiOptions
@@ -38,7 +38,7 @@ class MoshiSource(DeviceSource):
 
     def __init__(self, config: StageConfig) -> None:
         self.options = MoshiOptions.of(config.options)
-        super().__init__(config, self.options.graphs, self.options.kernels)
+        super().__init__(config, "auto", "auto")
         file = self.folder / "config.json"
         self.config = read_json(file) if file.exists() else {}
         self._where = str(file)
@@ -61,7 +61,7 @@ class MoshiSource(DeviceSource):
             check_promptable(self.sizes, self._where)
             _ = self.voice_files
         elif self.options.instructions:
-            raise ConfigError("options.instructions: set options.prompts, if the model reads instructions.")
+            raise ConfigError("options.instructions: set options.voices too. Only PersonaPlex reads instructions.")
         if self.options.voice and self.options.voice not in self.voice_files:
             known = ", ".join(self.voice_files) or "none"
             raise ConfigError(f"options.voice: there is no voice {self.options.voice!r:.80} (voices: {known}).")
@@ -70,8 +70,8 @@ class MoshiSource(DeviceSource):
 
     @property
     def prompted(self) -> bool:
-        """Whether a session may begin with a prompt."""
-        return self.options.prompts or bool(self.options.voices)
+        """Whether sessions begin with a prompt."""
+        return bool(self.options.voices)
 
     @property
     def window(self) -> int:
@@ -105,12 +105,8 @@ class MoshiSource(DeviceSource):
 
     def network(self) -> MoshiNet:
         """Load the weights. The codec stays in float32."""
-        sizes, options = self.sizes, self.options
-        sampling = MoshiSampling(
-            options.text_temperature, options.text_top_k, options.audio_temperature, options.audio_top_k
-        )
         with torch.inference_mode():
-            lm = MoshiLm(self._language_model(), sizes, sampling, self.slots + 1, self.window)
+            lm = MoshiLm(self._language_model(), self.sizes, self.slots + 1, self.window)
             return MoshiNet(lm, self._codec(), self.codec_sizes, self.slots)
 
     @cached_property

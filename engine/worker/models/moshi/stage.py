@@ -21,6 +21,8 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.tts.voices import asked_voice
 
 RATE_HZ = 24_000
+PIECE = 32
+"""Maximum positions of a prompt per step, which other sessions wait for."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,7 @@ class MoshiDuplex:
 
     def _prepare(self, req: StageRequest) -> list[Chunk]:
         """Compute the next part of a session's prompt."""
-        req.needs_input = self.net.prepare(req.slot, req.state.params, self._source.options.piece)
+        req.needs_input = self.net.prepare(req.slot, req.state.params, PIECE)
         return []
 
     def _said(self, req: StageRequest, token: int, wave: Wave) -> list[Chunk]:

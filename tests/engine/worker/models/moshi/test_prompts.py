@@ -122,8 +122,8 @@ def test_a_voice_of_another_model_and_what_is_no_voice_are_refused(
 
 def test_prompts_need_the_codec_of_personaplex(checkpoint: Callable[[Sizes], Path], tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="prompts need 8 codebooks of 2048 entries"):
-        network(checkpoint(Sizes()), prompts=True)
-    with pytest.raises(ConfigError, match=r"options.instructions: set options\.prompts"):
+        network(checkpoint(Sizes()), voices=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"options.instructions: set options\.voices too"):
         network(checkpoint(SIZES), instructions="Be kind.")
     with pytest.raises(ConfigError, match=r"options.voices: the folder .* has no \.pt files"):
         network(checkpoint(SIZES), voices=str(tmp_path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def test_a_session_begins_with_its_voice_and_its_instructions(
 ) -> None:
     for name, count in (("NATF0", 4), ("NATM1", 9)):
         write_voice(tmp_path / f"{name}.pt", oracle(PROMPTED), voice_codes(count))
-    stage, heard = stage_of(checkpoint(PROMPTED), voices=str(tmp_path), piece=7), sound(6)
+    stage, heard = stage_of(checkpoint(PROMPTED), voices=str(tmp_path)), sound(6)
     assert [one.id for one in stage.info.facets.voices] == ["NATF0", "NATM1"]
     chunks = spoken(stage, opened(stage, 1, "word1 word2", voice=voice), heard)
     net = network(checkpoint(PROMPTED))
@@ -145,7 +145,7 @@ async def test_an_engine_holds_a_session(checkpoint: Callable[[Sizes], Path], mo
     spec = deployed(checkpoint(SIZES))
     assert describe(spec).duplex == Duplex()
 
-    async def microphone() -> Any:
+    async def microphone() -> AsyncGenerator[Chunk]:
         yield Speech(np.zeros(1920 * 5, np.int16))
 
     request = Request(id="a", session="a", messages=(), live=True, max_audio_s=math.inf)
