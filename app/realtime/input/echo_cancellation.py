@@ -127,7 +127,7 @@ class EchoCancellation:
         """Pass the microphone's samples from a position on through the cancellers."""
         if self._cancellers is None:
             return pcm, pcm
-        playback = self._aligned(start, len(pcm))
+        playback = self._far_end(start, len(pcm))
         if playback.any():
             if start - self._sounded > PAUSE:
                 self._began = start
@@ -137,7 +137,7 @@ class EchoCancellation:
         speech = linear.process(pcm, playback)
         return self._gate.choose(pcm, speech, suppressing.process(pcm, playback), self._is_aligned), speech
 
-    def _aligned(self, start: int, samples: int) -> Pcm:
+    def _far_end(self, start: int, samples: int) -> Pcm:
         """Return int16 [samples]: the playback whose echo arrives EARLY after a position of the microphone."""
         frames = range(start, start + samples, FRAME)
         shifts = [max(0.0, self._delay.at(at) - EARLY) for at in frames]
