@@ -32,6 +32,7 @@ from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import Vad
 from app.realtime.session_context import SessionContext
 from app.realtime.timer_lateness import TimerLatenessEstimator
+from app.refusal import Closed
 from app.responses.store import ResponseStore
 from app.settings import settings_of
 from app.telemetry import Metrics, Stats, audit

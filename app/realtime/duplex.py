@@ -16,7 +16,7 @@ from app.realtime.conversation import Conversation, prompt
 from app.realtime.input.microphone_stream import MicrophoneStream
 from app.realtime.output.duplex_responses import DuplexResponses
 from app.realtime.ports import PlayoutProfile
-from app.realtime.protocol import ServerEvent, SessionOptions, client_events, name_of, server_events
+from app.realtime.protocol import MessageItem, ServerEvent, SessionOptions, client_events, name_of, server_events
 from app.realtime.refusals import not_in_duplex
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal, ServerFault
@@ -47,6 +47,7 @@ class DuplexConversation:
         )
         self._session_id = session_id
         self._context = context
+        self._conversation = conversation
         self._options = options
         self._profile = profile
         self._emit = emit
@@ -92,6 +93,11 @@ class DuplexConversation:
                 self.responses.silence()
             case client_events.CameraFrame() | client_events.EncodedCameraFrame():
                 pass
+            case (
+                client_events.CreateItem(item=client_events.RawMessage(role="system"))
+                | client_events.AddContext(item=client_events.RawMessage(role="system"), answer=False)
+            ) if self._task is None:
+                return False  # part of the prompt
             case (
                 client_events.CommitAudio()
                 | client_events.CreateItem()
@@ -156,7 +162,8 @@ class DuplexConversation:
     def _asks_for(self) -> tuple[tuple[Message, ...], str]:
         """The part of the settings that a request is made from."""
         voice = self._context.voice(name_of(self._options.audio.output.voice))
-        return prompt(self._options.instructions, ()), voice
+        items = tuple(one for one in self._conversation.items if isinstance(one, MessageItem) and one.role == "system")
+        return prompt(self._options.instructions, items), voice
 
     def _request(self) -> Request:
         messages, voice = self._asks_for
@@ -170,4 +177,3 @@ class DuplexConversation:
             voice=voice,
             max_audio_s=math.inf,
         )
-

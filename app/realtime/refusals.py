@@ -63,5 +63,5 @@ def not_in_duplex(
         case client_events.CreateResponse():
             return Refusal(_ACTIVE, f"{duplex}, and decides itself when to speak: just talk to it.")
         case client_events.CreateItem() | client_events.AddContext():
-            message = f"{duplex}, and reads nothing meanwhile: say it, or set it as the session's instructions."
+            message = f"{duplex}, and reads only system messages from before the first audio: say it instead."
             return Refusal("not_supported", message, "type")

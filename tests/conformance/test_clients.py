@@ -15,6 +15,7 @@ pytestmark = pytest.mark.conformance
 
 CLIENTS = [pytest.param(client, id=client.name) for client in clients()]
 HTTP_CLIENTS = [pytest.param(client, id=client.name) for client in clients("over_http*")]
+DUPLEX = [client for client in CLIENTS if client.id in ("openai_node", "openai_python")]
 CASES = [
     pytest.param(client, scenario, id=f"{client.name}-{scenario}")
     for programs, scenarios in (
@@ -69,6 +70,15 @@ def test_a_voice_turn_with_the_built_in_model(
     report = play(client, "voice", nano, speech[0])
     assert not report.errors
     assert SAID in report.transcript.lower()
+    assert report.audio_s > 0.5
+
+
+@pytest.mark.parametrize("client", DUPLEX)
+def test_a_duplex_conversation(client: Client, duplex: Place, speech: tuple[str, float], play: Play) -> None:
+    """The client speaks as in any session. Nothing tells it of a turn, and the model answers."""
+    report = play(client, "voice", duplex, speech[0])
+    assert not report.errors
+    assert re.fullmatch(r"I heard \d+ words?\.", report.transcript)
     assert report.audio_s > 0.5
 
 

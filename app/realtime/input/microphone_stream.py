@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 
 from app.realtime.protocol import LONG_BYTES, MicrophoneDecoder, SessionOptions
 from app.realtime.session_context import SessionContext
@@ -55,8 +56,8 @@ class MicrophoneStream:
             self._put(self._decoder.push(data))
             return
         for at in range(0, len(data), LONG_BYTES):
-            piece, decoder = data[at : at + LONG_BYTES], self._decoder
-            self._put(await self._context.in_thread(lambda piece=piece: decoder.push(piece)))
+            decode = partial(self._decoder.push, data[at : at + LONG_BYTES])
+            self._put(await self._context.in_thread(decode))
 
     def add_samples(self, pcm: Pcm) -> None:
         """Add int16 [samples] at MIC_RATE_HZ from a media stream."""

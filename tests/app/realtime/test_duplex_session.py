@@ -24,6 +24,7 @@ from tests.app.rig import tone
 FRAME = 1920
 QUIET = np.full(FRAME, 0.0005, np.float32)
 LOUD = np.full(FRAME, 0.1, np.float32)
+CD = {"type": "audio/pcm", "rate": 44_100}
 PAUSE = 10
 """Frames of silence that end a response."""
 
@@ -233,7 +234,11 @@ async def test_no_turns_are_detected_whatever_a_client_sets() -> None:
             {"item": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}},
             "not_supported",
         ),
-        ("session.update", {"session": {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 44_100}}}}}, "invalid_value"),
+        (
+            "session.update",
+            {"session": {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 44_100}}}}},
+            "invalid_value",
+        ),
     ],
 )
 async def test_events_that_need_turns_get_one_clear_error(type: str, fields: dict[str, Any], code: str) -> None:

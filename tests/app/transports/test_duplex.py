@@ -1,0 +1,100 @@
+"""A duplex conversation over a WebSocket: the model greets, hears, answers, and falls silent when it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.app.rig import Client, Running, eventually, running, silence, talking, tone
+from tests.app.scripted import duplex_spec
+
+LONG = "say: " + " ".join(f"word{n}" for n in range(60))
+
+
+async def words(client: Client) -> str:
+    """The transcript of the next response."""
+    return (await client.until("response.done"))["response"]["output"][0]["content"][0]["transcript"]
+
+
+async def test_the_model_greets_and_answers_what_it_hears(duplex: Running) -> None:
+    async with talking(duplex) as client:
+        assert client.events[0]["session"]["audio"]["input"]["turn_detection"] is None
+        await client.configure(instructions="say: good day")
+        await client.append(silence(0.02))
+        assert await words(client) == "good day"
+        assert client.audio_s() >= 2 * 3 * 0.08
+        await client.append(tone(0.16))
+        assert await words(client) == "I heard 1 word."
+        assert not client.of("input_audio_buffer.speech_started")
+        assert not client.of("error")
+    await duplex.empty()
+
+
+async def test_the_model_falls_silent_when_the_user_interrupts(duplex: Running) -> None:
+    async with talking(duplex) as client:
+        await client.configure(instructions=LONG)
+        await client.append(silence(0.02))
+        await client.until("response.output_audio.delta")
+        await client.append(tone(0.4))
+        assert len((await words(client)).split()) < 20
+        assert client.of("response.done")[0]["response"]["status"] == "completed"
+    await duplex.empty()
+
+
+async def test_a_client_cancels_the_speech(duplex: Running) -> None:
+    async with talking(duplex) as client:
+        await client.configure(instructions=LONG)
+        await client.append(silence(0.02))
+        await client.until("response.output_audio.delta")
+        await client.send("response.cancel")
+        done = await client.until("response.done")
+        assert done["response"]["status"] == "cancelled"
+        assert done["response"]["status_details"]["reason"] == "client_cancelled"
+    await duplex.empty()
+
+
+async def test_a_client_that_vanishes_frees_its_slot(duplex: Running) -> None:
+    async with talking(duplex) as client:
+        await client.append(silence(0.02))
+        await eventually(lambda: duplex.metric("parley_stage_leased", stage="duplex") == 1)
+    await duplex.empty()
+
+
+async def test_a_full_model_refuses_the_next_session() -> None:
+    spec = duplex_spec()
+    async with running(spec) as server:
+        slots = 1
+        server.service.hosts.default.engine.slots = lambda request: {"duplex": slots}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+        async with talking(server) as client:
+            await client.append(silence(0.02))
+            await eventually(lambda: server.metric("parley_stage_leased", stage="duplex") == 1)
+            with pytest.raises(InvalidStatus) as refused:
+                async with talking(server):
+                    pass
+            assert refused.value.response.status_code == 503
+            assert b"server_full" in refused.value.response.body
+        await server.empty()
+
+
+async def test_a_whole_recording_at_once_is_heard_in_real_time(duplex: Running) -> None:
+    """Ten words in four seconds of sound, sent in one message."""
+    recording = np.concatenate([np.concatenate([tone(0.16), silence(0.08)]) for _ in range(4)])
+    async with talking(duplex) as client:
+        await client.append(recording)
+        assert (await words(client)).startswith("I heard")
+    await duplex.empty()
+
+
+@pytest.mark.slow
+async def test_a_client_that_never_reads_loses_audio_and_no_memory_grows(duplex: Running) -> None:
+    async with talking(duplex) as client:
+        await client.configure(instructions=LONG)
+        client.socket.transport.pause_reading()
+        for _ in range(400):
+            await client.append(silence(0.02))
+            await asyncio.sleep(0.01)
+        client.socket.transport.resume_reading()
+    await duplex.empty()
