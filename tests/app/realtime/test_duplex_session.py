@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.realtime.ports import CALL, PlayoutProfile
 from app.realtime.duplex import RETRY_S
 from app.realtime.duplex_session import session_of
+from app.realtime.ports import CALL, PlayoutProfile
 from app.realtime.protocol.client_events import CloseSession, MuteInput, Received
 from app.realtime.protocol.server_events import BackgroundAudioEvent
 from app.settings import Limits
@@ -140,7 +140,7 @@ async def calling(**options: Any) -> AsyncGenerator[Call]:
     finally:
         await call.decoding.close()
     assert call.engine.open_now == 0
-    check_order(call.events)
+    check_order([event for event in call.events if not event["type"].startswith("output_audio_buffer")])
 
 
 async def test_what_the_model_says_becomes_a_response() -> None:
@@ -156,8 +156,8 @@ async def test_what_the_model_says_becomes_a_response() -> None:
         "response.output_audio.done",
         "response.output_audio_transcript.done",
         "response.content_part.done",
-        "response.output_item.done",
         "conversation.item.done",
+        "response.output_item.done",
         "response.done",
     ]
     (done,) = call.of("response.done")
@@ -398,7 +398,8 @@ async def test_a_client_that_closes_the_session_gets_the_end_of_the_response() -
         await call.begin()
         await call.spoken(QUIET, Text("one", 0), LOUD)
         call.hears(Received(CloseSession()))
-        await call.quiet_down()
+        for _ in range(20):
+            await asyncio.sleep(0)
         assert call.statuses() == ["cancelled"]
 
 

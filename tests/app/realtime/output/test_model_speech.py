@@ -45,7 +45,7 @@ def test_a_word_or_sound_in_the_pause_continues_speech() -> None:
         speech.audio(LOUD if n % 9 == 8 else QUIET)
         assert speech.speaking
     for n in range(40):
-        if n % 9 == 8:
+        if n % 9 == 0:
             speech.word()
         speech.audio(QUIET)
         assert speech.speaking

@@ -15,6 +15,7 @@ async def test_the_model_greets_and_answers_what_it_hears(duplex: Running) -> No
         call.mouth.say(silence(0.1))
         done = await call.until("response.done")
         assert done["response"]["output"][0]["content"][0]["transcript"] == "I heard 1 word."
+        await call.until("output_audio_buffer.stopped")
         await call.sound()
         buffer = [kind for kind in call.types() if kind.startswith("output_audio_buffer")]
         assert buffer == ["output_audio_buffer.started", "output_audio_buffer.stopped"] * 2
