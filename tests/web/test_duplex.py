@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
 
-from tests.app.rig import TIMEOUT_S, LoudnessVad, Running, running
+from tests.app.rig import LoudnessVad, Running, running
 from tests.app.scripted import duplex_spec
 from tests.web.browser import Page
 
@@ -30,9 +29,7 @@ async def test_the_page_holds_a_conversation(page: Page, server: Running, transp
         await page.value("speak(0.4)")
         await page.until(f"document.querySelectorAll('#captions .answer').length > {count}")
         await page.until("[...document.querySelectorAll('#captions .answer')].at(-1).textContent.includes('I heard')")
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(await page.wire("response.done")) <= count:
-                await asyncio.sleep(0.1)
+        await page.until(f"window.wire.filter((event) => event.type === 'response.done').length > {count}")
     await page.do("click", "#end")
     await page.state("idle")
     assert await page.wire("error") == []
