@@ -67,6 +67,7 @@ class DuplexResponses:
         self._current: _Current | None = None
         self._silenced = False  # the rest of this speech is not wanted
         self._frames = 0  # since the last response
+        self._frame_samples = 0
         self._encoder = OutputEncoder(SpeakerFormat())
         self._changed = asyncio.Event()
 
@@ -120,6 +121,7 @@ class DuplexResponses:
 
     def _take_audio(self, wave: Wave) -> None:
         self._frames += 1
+        self._frame_samples = len(wave)
         self._speech.audio(wave)
         if not self._speech.speaking:
             self._silenced = False
@@ -141,7 +143,7 @@ class DuplexResponses:
             current.tokens += 1
             current.characters += len(piece)
             current.response.text(piece, ())
-            current.response.reached([(current.samples + current.frame_samples, current.characters)])
+            current.response.reached([(current.samples + self._frame_samples, current.characters)])
 
     def _begin(self) -> None:
         """Begin a response, unless one is active or the client has silenced this speech."""
@@ -163,7 +165,6 @@ class DuplexResponses:
         """Send audio of a response. A response that is too long is cut into several."""
         if current.response.options.speaks and self._admits(wave, speech=True):
             current.samples += len(wave)
-            current.frame_samples = len(wave)
             current.response.audio(Packet(wave))
         if current.samples >= self._context.limits.answer_s * SPEAKER_RATE_HZ:
             self._end("incomplete", "max_output_tokens")
@@ -220,7 +221,5 @@ class _Current:
     response: ResponseEmitter
     samples: int = 0
     """Samples that were sent."""
-    frame_samples: int = 0
-    """Samples of the last frame."""
     characters: int = 0
     tokens: int = 0

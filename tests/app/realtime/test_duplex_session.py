@@ -187,6 +187,15 @@ async def test_sound_without_a_word_is_a_response_from_its_first_frame() -> None
         assert call.samples() == 3 * FRAME
 
 
+async def test_each_word_has_its_place_in_the_sound() -> None:
+    async with calling() as call:
+        await call.say("session.update", session={"parley": {"alignment": True}})
+        await call.begin()
+        await call.spoken(QUIET, QUIET, Text("one ", 0), LOUD, Text("two", 4), LOUD, *[QUIET] * PAUSE)
+        marks = [mark for event in call.of("parley.output_audio.alignment") for mark in event["marks"]]
+        assert marks == [[240.0, 4], [320.0, 7]]
+
+
 async def test_after_a_pause_the_model_begins_another_response() -> None:
     async with calling() as call:
         await call.begin()
@@ -335,6 +344,40 @@ async def test_a_burst_of_late_frames_is_cut_and_counted() -> None:
         await asyncio.sleep(0)
         assert call.samples() < 0.8 * 24_000
         assert call.dropped_s("late") > 3
+
+
+async def test_a_full_conversation_fails_its_responses_and_the_session_goes_on() -> None:
+    async with calling(limits=Limits(items=1)) as call:
+        await call.begin()
+        for word in ("one", "two", "three"):
+            await call.spoken(QUIET, Text(word, 0), LOUD, *[QUIET] * PAUSE)
+        assert call.statuses() == ["completed", "failed", "failed"]
+        assert call.of("response.done")[1]["response"]["status_details"]["error"]["code"] == "conversation_full"
+
+
+async def test_a_client_that_is_away_misses_the_sound_and_hears_on_when_it_is_back() -> None:
+    async with calling() as call:
+        await call.begin()
+        await call.spoken(QUIET, Text("one ", 0), LOUD)
+        before = call.samples()
+        call.session.away()
+        await call.spoken(LOUD, Text("two ", 4), LOUD)
+        assert call.samples() == before
+        call.session.back()
+        await call.spoken(LOUD, *[QUIET] * PAUSE)
+        assert call.samples() > before
+        assert call.words() == "one two "
+        assert call.statuses() == ["completed"]
+
+
+async def test_system_messages_before_the_first_audio_are_part_of_the_prompt() -> None:
+    item = {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "You are a pirate."}]}
+    async with calling() as call:
+        await call.say("conversation.item.create", item=item)
+        await call.begin()
+        assert [message.parts[0].text for message in call.model.request.messages] == ["You are a pirate."]
+        await call.say("conversation.item.create", item=item)
+        assert [event["error"]["code"] for event in call.of("error")] == ["not_supported"]
 
 
 async def test_a_long_speech_is_cut_into_responses() -> None:
