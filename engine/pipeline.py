@@ -61,10 +61,10 @@ class Pipeline:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"stages: two stages are called {name!r}; give each a different name")
+        self._check_duplex()
         for place in range(len(self.stages)):
             self._check_source(place)
         self._check_end()
-        self._check_duplex()
 
     @cached_property
     def model(self) -> ModelInfo:

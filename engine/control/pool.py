@@ -140,7 +140,7 @@ class StagePool(Generic[R]):
         Raises:
             RequestError: No replica has that many slots.
             StageUnavailable: No replica accepted requests within ``empty_s``.
-            Overloaded: The queue is full, or every slot of a duplex stage is in use: its sessions last too long to wait.
+            Overloaded: The queue is full, or a duplex stage has no free slot: its sessions last too long to wait.
             Preempted: The lease was preemptible and another request needed its slots.
             ReplicaLost: The replica left while the lease was held.
         """

@@ -1,9 +1,9 @@
 """A duplex model without weights: it listens to frames of sound while it speaks in tones.
 
 For tests, for trying clients, and for measuring the engine alone. A word of the user is sound above ``LOUD``, up to the
-next quiet frame. After five quiet frames it answers "I heard N words.", each word as one tone of ``frames_per_word`` (3)
-frames. If the user speaks for three frames meanwhile, it stops. If the first message is ``say: XYZ`` by the system, it
-begins with XYZ. Its prompt takes one step per word.
+next quiet frame. After five quiet frames it answers "I heard N words.". Each word is one tone of ``frames_per_word``
+(3) frames. If the user speaks for three frames meanwhile, it stops. If the first message is ``say: XYZ`` by the system,
+it begins with XYZ. That prompt takes one step per word.
 """
 
 from __future__ import annotations
