@@ -132,6 +132,12 @@ class DuplexConversation:
         if before is not None:
             before.cancel()
         self._task = self._tasks.create_task(self._run(before), name=f"duplex:{self._session_id}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a task that has ended: the frames of a cancelled one are kept, with references to the session."""
+        if self._task is task:
+            self._task = None
 
     async def _run(self, before: asyncio.Task[None] | None) -> None:
         """Run one request. Any error ends only this request."""
@@ -146,7 +152,6 @@ class DuplexConversation:
             log_failure("duplex.bug", session=self._session_id)
             self._fail("server_error", "The server failed to process the model's output; the model starts anew.")
         self._opens_at_s = self._context.now() + RETRY_S
-        self._task = None
 
     async def _converse(self) -> None:
         async with self._context.engine.open(self._request(), self._microphone.follow()) as chunks:
