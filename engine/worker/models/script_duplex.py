@@ -85,7 +85,8 @@ class ScriptDuplex:
         return pcm_of(inputs)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        time.sleep(self._step_s + self._request_s * len(reqs))
+        if took_s := self._step_s + self._request_s * len(reqs):
+            time.sleep(took_s)  # not for 0 s: it would give the processor away
         return [self._frame(req.state, req.pending.popleft()) if req.pending else _prompted(req) for req in reqs]
 
     def _frame(self, talk: Talk, wave: Wave) -> list[Chunk]:
