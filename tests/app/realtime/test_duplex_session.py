@@ -17,7 +17,7 @@ from app.realtime.ports import CALL, PlayoutProfile
 from app.realtime.protocol.client_events import CloseSession, MuteInput, Received
 from app.realtime.protocol.server_events import BackgroundAudioEvent
 from app.settings import Limits
-from engine import Audio, Duplex, ModelInfo, Request, StageFailed, Text, Voice
+from engine import Audio, Duplex, ModelInfo, Request, StageFailed, Text, TextPart, Voice
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 from tests.app.rig import tone
 
@@ -375,7 +375,7 @@ async def test_system_messages_before_the_first_audio_are_part_of_the_prompt() -
     async with calling() as call:
         await call.say("conversation.item.create", item=item)
         await call.begin()
-        assert [message.parts[0].text for message in call.model.request.messages] == ["You are a pirate."]
+        assert [message.parts for message in call.model.request.messages] == [(TextPart("You are a pirate."),)]
         await call.say("conversation.item.create", item=item)
         assert [event["error"]["code"] for event in call.of("error")] == ["not_supported"]
 
