@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.app.live.caller import SOUND, dialled
 from tests.app.live.test_live_socket import ended, loud
 from tests.app.rig import Running, silence, tone
 
 
+@pytest.mark.slow
 async def test_the_model_greets_and_answers_what_it_hears(duplex: Running) -> None:
     async with dialled(duplex) as client:
         await client.start(instructions="say: good day")

@@ -20,6 +20,7 @@ async def words(client: Client) -> str:
     return (await client.until("response.done"))["response"]["output"][0]["content"][0]["transcript"]
 
 
+@pytest.mark.slow
 async def test_the_model_greets_and_answers_what_it_hears(duplex: Running) -> None:
     async with talking(duplex) as client:
         assert client.events[0]["session"]["audio"]["input"]["turn_detection"] is None
@@ -34,6 +35,7 @@ async def test_the_model_greets_and_answers_what_it_hears(duplex: Running) -> No
     await duplex.empty()
 
 
+@pytest.mark.slow
 async def test_the_model_falls_silent_when_the_user_interrupts(duplex: Running) -> None:
     async with talking(duplex) as client:
         await client.configure(instructions=LONG)
@@ -80,6 +82,7 @@ async def test_a_full_model_refuses_the_next_session() -> None:
         await server.empty()
 
 
+@pytest.mark.slow
 async def test_a_whole_recording_at_once_is_heard_in_real_time(duplex: Running) -> None:
     """Four words, sent in one message."""
     recording = np.concatenate([np.concatenate([tone(0.16), silence(0.08)]) for _ in range(4)])
@@ -89,6 +92,7 @@ async def test_a_whole_recording_at_once_is_heard_in_real_time(duplex: Running) 
     await duplex.empty()
 
 
+@pytest.mark.slow
 async def test_a_client_that_never_reads_loses_audio_and_no_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(duplex_spec(limits={"send_timeout_s": 30})) as server, talking(server) as client:
         await client.configure(instructions=LONG)

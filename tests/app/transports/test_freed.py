@@ -180,7 +180,7 @@ async def words_of_a_duplex_model(client: Client) -> None:
 async def a_duplex_model_that_starts_anew(client: Client) -> None:
     await words_of_a_duplex_model(client)
     await client.configure(instructions="say: one")
-    await client.until("response.done")
+    await client.until("response.output_audio.delta")
 
 
 @pytest.mark.parametrize("said", [nothing, words_of_a_duplex_model, a_duplex_model_that_starts_anew])
