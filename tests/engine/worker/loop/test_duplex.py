@@ -268,6 +268,22 @@ async def test_a_reader_that_does_not_read_stops_nothing() -> None:
         assert len(talk.numbers("r")) > 48
 
 
+async def test_a_recording_that_is_sent_at_once_is_read_at_the_pace_of_speech() -> None:
+    clock = Clock()
+    async with conversing(Ear(clock), clock=clock) as talk:
+        talk.join("r")
+        talk.desk.put(*(messages.Feed("r", Speech(piece)) for piece in np.split(speech((6, 0.1)), 300)))
+
+        def read() -> int:
+            return sum(grant.n for grant in talk.desk.of(messages.Grant, "r"))
+
+        await talk.last(0.2)
+        assert 64 <= read() <= 128  # 2 s and a few
+        await talk.last(5)
+        assert read() > 280
+        assert talk.counts.dropped == talk.counts.concealed == 0
+
+
 @pytest.mark.parametrize("slow_s", [0.02, 0.06, 0.1])
 async def test_steps_of_a_pipeline_make_no_frame_late(slow_s: float) -> None:
     clock = Clock()
