@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from app.transports.websocket import SocketTransport
+from engine import EngineSpec
 from tests.app.rig import Client, Running, eventually, running, silence, talking, tone
 from tests.app.scripted import duplex_spec
 
@@ -67,10 +69,7 @@ async def test_a_client_that_vanishes_frees_its_slot(duplex: Running) -> None:
 
 
 async def test_a_full_model_refuses_the_next_session() -> None:
-    spec = duplex_spec()
-    async with running(spec) as server:
-        slots = 1
-        server.service.hosts.default.engine.slots = lambda request: {"duplex": slots}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    async with running(narrow(duplex_spec())) as server:
         async with talking(server) as client:
             await client.append(silence(0.02))
             await eventually(lambda: server.metric("parley_stage_leased", stage="duplex") == 1)
@@ -79,7 +78,15 @@ async def test_a_full_model_refuses_the_next_session() -> None:
                     pass
             assert refused.value.response.status_code == 503
             assert b"server_full" in refused.value.response.body
+            await client.configure(instructions="say: still here")  # the model starts anew, in the same slot
+            await client.until("response.output_audio.delta")
+            assert not client.of("error")
         await server.empty()
+
+
+def narrow(spec: EngineSpec) -> EngineSpec:
+    """The deployment with one slot."""
+    return replace(spec, workers=tuple(replace(worker, max_batch=1) for worker in spec.workers))
 
 
 @pytest.mark.slow
