@@ -43,7 +43,10 @@ class Connection:
         self._now = context.now
         self._channel = channel
         profile = replace(
-            opening.profile, new_resume_token=lambda: sessions.issue(resumable), unsent_s=lambda: resumable.unsent_s
+            opening.profile,
+            new_resume_token=lambda: sessions.issue(resumable),
+            unsent_s=lambda: resumable.unsent_s,
+            ahead_s=lambda: resumable.ahead_s,
         )
         if resumable.sound is not None:
             profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)

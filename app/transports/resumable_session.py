@@ -116,6 +116,11 @@ class ResumableSession:
         """Return the seconds of audio that wait for the connected client."""
         return 0.0 if self._channel is None else self._channel.outbox.seconds
 
+    @property
+    def ahead_s(self) -> float:
+        """Return the seconds of audio that the listener has still to play, if the server plays."""
+        return 0.0 if self.sound is None else self.sound.ahead_s
+
     def keep(self) -> None:
         """Number and store all events from now on. May be called twice."""
         if self._event_log is None:

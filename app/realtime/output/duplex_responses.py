@@ -183,7 +183,7 @@ class DuplexResponses:
         if not self.present or self._profile.unsent_s() > MOST_UNSENT_S:
             self._context.metrics.duplex_dropped_s.labels("unread").inc(seconds)
             return False
-        if not self._playout.admits(seconds, speech, self._context.now()):
+        if not self._playout.admits(seconds, speech, self._context.now(), self._profile.ahead_s()):
             self._context.metrics.duplex_dropped_s.labels("late").inc(seconds)
             return False
         return True

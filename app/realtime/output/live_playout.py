@@ -21,9 +21,13 @@ class LivePlayout:
 
     _dry_at_s: float = -math.inf  # when the listener has played everything sent
 
-    def admits(self, seconds: float, speech: bool, now_s: float) -> bool:
-        """Return whether to send the next ``seconds`` of audio, and count it as sent."""
-        if self.ahead_s(now_s) > (MOST_AHEAD_S if speech else MOST_SILENT_AHEAD_S):
+    def admits(self, seconds: float, speech: bool, now_s: float, ahead_s: float = 0.0) -> bool:
+        """Return whether to send the next ``seconds`` of audio, and count it as sent.
+
+        ``ahead_s`` is the transport's ``PlayoutProfile.ahead_s``: it also knows the silence that it puts in for late
+        frames.
+        """
+        if max(ahead_s, self.ahead_s(now_s)) > (MOST_AHEAD_S if speech else MOST_SILENT_AHEAD_S):
             return False
         self._dry_at_s = max(self._dry_at_s, now_s) + seconds
         return True

@@ -28,6 +28,14 @@ def test_the_delay_of_a_burst_shrinks_in_silence() -> None:
     assert playout.ahead_s(5.0 + 20 * FRAME_S) <= MOST_SILENT_AHEAD_S
 
 
+def test_silence_that_the_transport_put_in_for_a_late_frame_is_made_up_for() -> None:
+    playout = LivePlayout()
+    late_s = MOST_SILENT_AHEAD_S + FRAME_S
+    assert playout.admits(FRAME_S, speech=True, now_s=1.0, ahead_s=late_s)
+    assert not playout.admits(FRAME_S, speech=False, now_s=1.0 + FRAME_S, ahead_s=late_s)
+    assert playout.admits(FRAME_S, speech=False, now_s=1.0 + 2 * FRAME_S, ahead_s=late_s - FRAME_S)
+
+
 def test_a_listener_that_ran_dry_is_not_late() -> None:
     playout = LivePlayout()
     playout.admits(FRAME_S, speech=True, now_s=1.0)
