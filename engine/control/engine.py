@@ -140,8 +140,8 @@ class Engine:
 
         Args:
             request: The request.
-            inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request. They end with the user's turn; for a
-                duplex model (``ModelInfo.duplex``) with the conversation. While they pause, it hears silence.
+            inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request. They end with the user's turn.
+                Those of a duplex model (``ModelInfo.duplex``) end with the conversation. In a pause it hears silence.
 
         Returns:
             A context manager of the answer's chunks. If the request fails, iterating raises one EngineError. A duplex
