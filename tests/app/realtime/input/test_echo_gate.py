@@ -19,7 +19,7 @@ def test_a_user_whom_the_suppressor_dampens_is_passed_on_undistorted() -> None:
 def test_a_user_whom_the_suppressor_removes_is_passed_on_if_the_filter_is_aligned(aligned: bool) -> None:
     user, echo = voice(2), voice(2, seed=1)
     gate = EchoGate()
-    gate.choose(echo, echo // 10, np.zeros_like(echo), aligned)
+    gate.choose(echo, echo // 20, np.zeros_like(echo), aligned)
     chosen = gate.choose(user + echo, user, np.zeros_like(user), aligned)
     assert (power(chosen) > 0.9 * power(user)) is aligned
 
