@@ -43,7 +43,7 @@ from app.realtime.protocol import (
 )
 from app.realtime.refusals import wrong_transport
 from app.realtime.session_context import SessionContext
-from app.realtime.session_settings import log_mapped, log_opening, opening_options, session_view
+from app.realtime.session_settings import check_speaker, log_mapped, log_opening, opening_options, session_view
 from app.refusal import Refusal, ServerFault
 from app.telemetry import log, log_failure
 from engine import EngineError
@@ -288,6 +288,8 @@ class Session:
                 self._responses.preparation.drop_open()
                 self._responses.active.resume()
                 self._responses.calls.user_speaks(False)
+            case turn_events.SpeakerFound(item_id, speaker):
+                self._emit(server_events.SpeakerFoundEvent(item_id, speaker))
             case turn_events.SessionIdled():
                 self._emit(server_events.SessionPausedEvent())
             case turn_events.SessionWoken():
@@ -360,6 +362,7 @@ class Session:
         servers, unserved = self._responses.hosted.read(offer)
         options, unknown = session_options(self._options, offer.patch)
         check_settings(options, self._context.engine.model, "session")
+        check_speaker(options, self._context)
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
         if self._responses.runner.has_spoken and before != after:
             path = "session.audio.output.voice"

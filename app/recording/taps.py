@@ -223,7 +223,10 @@ class _RecordedChunks:
 
 
 class RecordedInference(InferenceThread):
-    """The server's thread of end-of-turn models. Each result becomes known in the event loop, where it is recorded."""
+    """The server's inference threads. Each result becomes known in the event loop, where its time is recorded.
+
+    Probabilities are recorded, too; embeddings of voices are not.
+    """
 
     def __init__(self, thread: InferenceThread, writer: RecordingWriter) -> None:
         super().__init__()
@@ -231,13 +234,13 @@ class RecordedInference(InferenceThread):
         self._writer = writer
         self._numbers = count(1)
 
-    def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
+    def run(self, work: Callable[[Pcm], T], pcm: Pcm) -> Future[T]:
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        known = Future[float]()
-        judged = self._inner.submit(model, pcm)
+        known = Future[T]()
+        judged = self._inner.run(work, pcm)
 
-        def tell(_: Future[float]) -> None:
+        def tell(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed already
                 loop.call_soon_threadsafe(self._tell, number, judged, known)
 
@@ -251,9 +254,13 @@ class RecordedInference(InferenceThread):
     def warn(self, reason: str) -> None:
         self._inner.warn(reason)
 
-    def _tell(self, number: int, judged: Future[float], known: Future[float]) -> None:
+    def warn_speaker(self, reason: str) -> None:
+        self._inner.warn_speaker(reason)
+
+    def _tell(self, number: int, judged: Future[T], known: Future[T]) -> None:
         failed = judged.cancelled() or judged.exception() is not None
-        probability = None if failed else judged.result()
+        result = None if failed else judged.result()
+        probability = result if isinstance(result, float) else None
         self._writer.add("turn", {"type": "judged", "pause": number, "probability": probability})
         if judged.cancelled():
             known.cancel()

@@ -106,7 +106,7 @@ class Judge(InferenceThread):
         super().__init__()
         self.judged: list[Future[float]] = []
 
-    def submit(self, model: Any, pcm: Any) -> Future[float]:
+    def run(self, work: Any, pcm: Any) -> Future[Any]:
         self.judged.append(Future())
         return self.judged[-1]
 
@@ -115,8 +115,8 @@ async def test_a_judgement_becomes_known_when_it_is_recorded(tmp_path: Path) -> 
     judge = Judge()
     async with writing(tmp_path, Clock()) as writer:
         inference = RecordedInference(judge, writer)
-        known = inference.submit(None, np.zeros(0, np.int16))  # type: ignore[arg-type]
-        dropped = inference.submit(None, np.zeros(0, np.int16))  # type: ignore[arg-type]
+        known = inference.run(len, np.zeros(0, np.int16))
+        dropped = inference.run(len, np.zeros(0, np.int16))
         judge.judged[0].set_result(0.7)
         assert (known.done(), writer.lines) == (False, 0)
         dropped.cancel()
