@@ -8,16 +8,16 @@ were chosen with ``--fit``, on every second speaker. Without it, the rows are of
 
 errors         equal error rate of 0.3 to 3 s of speech against a voice learned from 3 s: clean, in a room, and with
                another voice as loud. Likeness: percentiles of the user's and of other people's speech
-false turns    per minute in which another person talks as loud as the user, after 3 s of the user: alone, and over an
-               answer
+false turns    per minute in which another person talks as loud as the user, whose voice is known from 3 s: alone, and
+               over an answer
 lost           phrases of the user that opened no turn: alone, 0.6 to 1.5 s after another person has spoken for 3 s, and
                over a person who talks as loud all the time
 started        milliseconds from a phrase's beginning to ``speech_started``, p50 and p95, with the gate and without
 last word      milliseconds by which the gate delays a turn's end, p50 and p95
 of a core      CPU time of the gate per second of audio
 
-Phrases last 0.6 to 4 s. The scenes use the rooms of ``benchmarks.rooms``, and pass through the input buffer of a session
-with ``speaker: first`` faster than real time. An embedding arrives 100 ms after it was requested.
+Phrases last 0.6 to 4 s. The scenes use the rooms of ``benchmarks.rooms``. They pass through the input buffer of a
+session with ``speaker: enrolled``, faster than real time. An embedding arrives 100 ms after it was requested.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from app.realtime.input.endpointing import SentenceEndOfTurn
 from app.realtime.input.speaker_encoder import INSTALL, speaker_encoder
 from app.realtime.input.turn_detector import Silero
 from app.realtime.input.turn_events import OverlapStarted, TurnStarted, TurnStopped
+from app.realtime.input.voiceprint import written
 from app.realtime.ports import SpeakerEncoder
 from app.realtime.protocol.options import SessionOptions, session_options
 from app.realtime.session_context import SessionContext
@@ -68,7 +69,8 @@ LENGTHS_S = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 LEARNED = 3 * MIC_RATE_HZ
 PHRASE_S = (0.6, 4.0)
 FLOOR_DB = -40.0
-PLAYED = 0.1 * np.ones(2400, np.float32)
+SILENT_PACKET = np.zeros(2400, np.float32)
+"""100 ms of an answer without sound: no echo, but an answer plays."""
 
 
 def main() -> None:
@@ -150,16 +152,16 @@ def equal_error(own: Sequence[float], others: Sequence[float]) -> float:
     return float(refused[best] + accepted[best]) / 2
 
 
-def _spread(values: Sequence[float], percentiles: tuple[int, ...]) -> str:
+def _spread(values: Sequence[float], percentiles: Sequence[int]) -> str:
     return " ".join(f"{value:.2f}" for value in np.percentile(values, percentiles))
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A microphone: 3 s and more of the user, and then what the row is about, from ``start`` on."""
+    """A microphone in a room with a user."""
 
     microphone: Pcm
-    start: int
+    user: str
     phrases: tuple[tuple[int, int], ...] = ()
     """The samples where each phrase of the user begins and ends."""
     answer: bool = False
@@ -187,10 +189,14 @@ def turns(people: People, encoder: SpeakerEncoder, minutes: float) -> Table:
     }
     pairs = [(user, other) for user in people for other in people if user != other]
     chosen = [pairs[n] for n in np.random.default_rng(SEED).permutation(len(pairs))[:10]]
+    voices = {
+        name: written(encoder.embed(_pcm(_in(ROOMS[1], lines[0][:LEARNED], "user")))) for name, lines in people.items()
+    }
     for row, make in rows.items():
-        made = [make(*pair, np.random.default_rng(n), 60 * minutes / len(chosen)) for n, pair in enumerate(chosen)]
+        seconds = 60 * minutes / len(chosen)
+        made = [make(user, other, np.random.default_rng(n), seconds) for n, (user, other) in enumerate(chosen)]
         without = [asyncio.run(found(scene, None)) for scene in made]
-        gated = [asyncio.run(found(scene, encoder)) for scene in made]
+        gated = [asyncio.run(found(scene, encoder, voices[scene.user])) for scene in made]
         table.add_row(row, "off", *cells(made, without, without))
         table.add_row(row, "on", *cells(made, gated, without))
     return table
@@ -200,23 +206,19 @@ def talks(
     people: People, user: str, other: str, rng: np.random.Generator, seconds: float, answer: bool = False
 ) -> Scene:
     """Another person talks, with pauses of 0.2 to 1 s."""
-    head = _known(people[user])
-    count = len(head) + round(seconds * MIC_RATE_HZ)
-    sound = _in(ROOMS[1], _talking(people[other], len(head), count, rng), "other")
-    sound[: len(head)] += _in(ROOMS[1], head, "user")
-    return Scene(_microphone(sound, rng), len(head), answer=answer)
+    sound = _in(ROOMS[1], _talking(people[other], round(seconds * MIC_RATE_HZ), rng), "other")
+    return Scene(_microphone(sound, rng), user, answer=answer)
 
 
 def speaks(
     people: People, user: str, other: str | None, rng: np.random.Generator, seconds: float, over: bool = True
 ) -> Scene:
     """The user says phrases: alone, after 3 s of another person, or over a person who talks all the time."""
-    head = _known(people[user])
-    count = len(head) + round(seconds * MIC_RATE_HZ)
-    wave = np.concatenate([head, np.zeros(count - len(head))])
+    count = round(seconds * MIC_RATE_HZ)
+    wave = np.zeros(count)
     between = np.zeros(count)
     phrases: list[tuple[int, int]] = []
-    at = len(head) + MIC_RATE_HZ
+    at = 2 * MIC_RATE_HZ
     while (end := at + round(rng.uniform(*PHRASE_S) * MIC_RATE_HZ)) < count - 2 * MIC_RATE_HZ:
         wave[at:end] = _excerpt(people[user], end - at, rng)
         phrases.append((at, end))
@@ -227,25 +229,26 @@ def speaks(
             at += len(talk) + round(rng.uniform(0.6, 1.5) * MIC_RATE_HZ)
     sound = _in(ROOMS[1], wave, "user")
     if other is not None:
-        sound = sound + _in(ROOMS[1], _talking(people[other], len(head), count, rng) if over else between, "other")
-    return Scene(_microphone(sound, rng), len(head), tuple(phrases))
+        sound = sound + _in(ROOMS[1], _talking(people[other], count, rng) if over else between, "other")
+    return Scene(_microphone(sound, rng), user, tuple(phrases))
 
 
-async def found(scene: Scene, encoder: SpeakerEncoder | None) -> Found:
-    """Play a scene to a session's input buffer."""
+async def found(scene: Scene, encoder: SpeakerEncoder | None, voiceprint: str | None = None) -> Found:
+    """Play a scene to a session's input buffer, without the gate if there is no encoder."""
     inference, result, events = LateInference(), Found(), list[TurnEvent]()
     context = SessionContext(
         Model(), Metrics(), Limits(), TurnSettings(), Silero, SentenceEndOfTurn(), inference=inference,
         speaker_encoder=encoder,
     )  # fmt: skip
-    detection = {"turn_detection": {"speaker": "any" if encoder is None else "first"}}
+    speaker = {"speaker": "any" if encoder is None else "enrolled", "voiceprint": voiceprint}
+    detection = {"turn_detection": {"type": "server_vad", **speaker}}
     options, _ = session_options(SessionOptions(), {"audio": {"input": detection}})
     buffer = InputAudioBuffer(context, options, events.append)
-    last = scene.start  # a voice is counted once, even if it first holds the answer and then stops it
+    last = -1  # a voice is counted once, even if it first holds the answer and then stops it
     for at in range(0, len(scene.microphone), PIECE):
         inference.advance(at)
-        if scene.answer and at >= scene.start and at % (5 * PIECE) == 0:
-            buffer.voice.playing(0 * PLAYED)
+        if scene.answer and at % (5 * PIECE) == 0:
+            buffer.voice.playing(SILENT_PACKET)
         await buffer.add_samples(scene.microphone[at : at + PIECE])
         for event in events:
             if isinstance(event, TurnStarted | OverlapStarted) and event.utterance.start > last:
@@ -294,7 +297,7 @@ class LateInference(InferenceThread):
 
 def cells(scenes: Sequence[Scene], gated: Sequence[Found], without: Sequence[Found]) -> tuple[str, ...]:
     """Return a row's cells. Delays are those of phrases that opened a turn with and without the gate."""
-    minutes = sum(len(scene.microphone) - scene.start for scene in scenes) / MIC_RATE_HZ / 60
+    minutes = sum(len(scene.microphone) for scene in scenes) / MIC_RATE_HZ / 60
     core = f"{sum(one.work_s for one in gated) / minutes / 0.6:.1f} %"
     if not scenes[0].phrases:
         return f"{sum(len(one.starts) for one in gated) / minutes:.2f}", "", "", "", core
@@ -319,13 +322,9 @@ def _first(positions: Sequence[int], start: int, end: int) -> int | None:
 
 
 def _ms(samples: Sequence[int]) -> str:
-    return " ".join(f"{value / MIC_RATE_HZ * 1000:.0f}" for value in np.percentile(samples, (50, 95))) if samples else ""
-
-
-def _known(lines: Sequence[Samples]) -> Samples:
-    """Return the speech from which the user's voice is learned, with silence around it."""
-    speech = np.concatenate(lines)[: LEARNED + MIC_RATE_HZ]
-    return np.concatenate([np.zeros(MIC_RATE_HZ // 2), speech, np.zeros(2 * MIC_RATE_HZ)])
+    return (
+        " ".join(f"{value / MIC_RATE_HZ * 1000:.0f}" for value in np.percentile(samples, (50, 95))) if samples else ""
+    )
 
 
 def _excerpt(lines: Sequence[Samples], count: int, rng: np.random.Generator) -> Samples:
@@ -336,9 +335,9 @@ def _excerpt(lines: Sequence[Samples], count: int, rng: np.random.Generator) -> 
     return line[at : at + count]
 
 
-def _talking(lines: Sequence[Samples], start: int, count: int, rng: np.random.Generator) -> Samples:
+def _talking(lines: Sequence[Samples], count: int, rng: np.random.Generator) -> Samples:
     wave = np.zeros(count)
-    at = start
+    at = 0
     while at < count:
         line = lines[int(rng.integers(len(lines)))][: count - at]
         wave[at : at + len(line)] = line

@@ -1,6 +1,6 @@
 """Write ``app/weights/campplus.onnx``: the graph of the speaker embedding CAM++, without its weights.
 
-    python scripts/speaker_graph.py MODEL.pt        # the file that `parley pull campplus` brings; needs the package onnx
+    python scripts/speaker_graph.py MODEL.pt        # the file that `parley pull campplus` brings; needs onnx
 
 PyTorch stores tensors uncompressed in a zip file. So the graph refers to each tensor by its place in MODEL.pt, and
 ONNX Runtime reads them there. No one has to convert the model, and no code of a pickle is run.
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OUT = Path("app/weights/campplus.onnx")
@@ -105,8 +104,7 @@ class Graph:
         bands = helper.make_tensor_value_info("bands", TensorProto.FLOAT, [1, 80, "frames"])
         voice = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, [1, 192])
         graph = helper.make_graph(self.nodes, "campplus", [bands], [voice], list(self.weights.values()))
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        return model
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     def conv(self, x: str, name: str, bias: bool = False, **attributes: Any) -> str:
         inputs = [x, self.weight(f"{name}.weight"), *([self.weight(f"{name}.bias")] if bias else [])]

@@ -1,4 +1,4 @@
-"""``POST /v1/speakers``: the voiceprint of a person, for ``turn_detection.speaker: enrolled``. The server keeps nothing."""
+"""``POST /v1/speakers``: the voiceprint of a person, for ``turn_detection.voiceprint``. The server stores nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def speakers(service: Service) -> APIRouter:
     @router.post("/v1/speakers", summary="Return the voiceprint of a person who agrees to it; nothing is stored")
     async def enrol(  # pyright: ignore[reportUnusedFunction]
         file: Annotated[UploadFile, File(description="A recording with at least 3 s of speech of one person.")],
-        consent: Annotated[bool, Form(description="Must be true: the person agrees to the use of their voice.")] = False,
+        consent: Annotated[
+            bool, Form(description="Must be true: the person agrees to the use of their voice.")
+        ] = False,
     ) -> Enrolment:
         if not consent:
             message = "The person must agree to the use of their voice: ask them, then send consent=true."

@@ -10,8 +10,8 @@ from typing import Any
 
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.realtime.input.echo_canceller import echo_canceller
-from app.realtime.input.speaker_encoder import speaker_encoder
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
+from app.realtime.input.speaker_encoder import speaker_encoder
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import Vad
 from app.realtime.protocol import Received, ServerEvent

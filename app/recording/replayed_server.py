@@ -26,7 +26,7 @@ LATE_S = 1.0
 
 
 class ReplayedInference(InferenceThread):
-    """Computes the results of end-of-turn models and speaker embeddings at once, and releases them at the times of the recording."""
+    """Computes end-of-turn judgements and speaker embeddings at once, and releases them at the recorded times."""
 
     def __init__(self, known_s: dict[int, float], loop: VirtualLoop) -> None:
         super().__init__()

@@ -56,5 +56,5 @@ def _mel_filters() -> NDArray[np.float32]:
     return np.maximum(0.0, np.minimum(rising, falling)).astype(np.float32)
 
 
-def _mel_of(hz: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mel_of(hz: NDArray[np.floating]) -> NDArray[np.float64]:
     return 1127.0 * np.log1p(hz / 700.0)

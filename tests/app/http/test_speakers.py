@@ -104,7 +104,9 @@ async def test_enrolled_without_a_voiceprint_is_refused(server: Running) -> None
 
 async def test_labels_come_as_an_event_of_our_own(server: Running) -> None:
     async with talking(server) as client:
-        await client.configure(parley={"speakers": True}, audio={"input": {"turn_detection": {"create_response": False}}})
+        await client.configure(
+            parley={"speakers": True}, audio={"input": {"turn_detection": {"create_response": False}}}
+        )
         await client.append(np.concatenate([user(2.0), silence(1.5)]))
         found = await client.until("parley.input_audio_transcription.speaker")
         assert found["speaker"] == "speaker_1"
