@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.realtime.input.speaker_encoder import unit
 from app.realtime.input.turn_detector import CHUNK
@@ -16,8 +17,8 @@ NEEDED_S = 3.0
 USED_S = 30.0
 """Seconds of speech that it uses, at most."""
 
-ALIKE = 0.25
-"""Likeness to the rest of the recording that each part of one person's speech has, at least."""
+ALIKE = 0.3
+"""Likeness of the two most different groups of parts of one person's speech, at least."""
 
 _PART = MIC_RATE_HZ * 3 // 2  # samples of a part
 _VOICE = 0.5  # probability of speech
@@ -35,12 +36,18 @@ def enrolled(recording: Pcm, encoder: SpeakerEncoder, vad: Vad) -> Embedding:
         raise Refusal("invalid_value", message, "file")
     starts = range(0, len(speech) - _PART + 1, _PART)
     parts = np.array([encoder.embed(speech[at : at + _PART]) for at in starts])
-    others = parts.sum(0) - parts
-    likeness = (parts * others).sum(1) / np.maximum(np.linalg.norm(others, axis=1), 1e-9)
-    if likeness.min() < ALIKE:
+    if _likeness_of_halves(parts) < ALIKE:
         message = "The recording seems to contain several voices: record one person alone."
         raise Refusal("invalid_value", message, "file")
     return unit(parts.mean(0))
+
+
+def _likeness_of_halves(parts: NDArray[np.float32]) -> float:
+    """Return how alike two groups of embeddings [parts, width] are: those nearer to either of the least alike two."""
+    likeness = parts @ parts.T
+    first, second = np.unravel_index(int(likeness.argmin()), likeness.shape)
+    is_first = likeness[first] >= likeness[second]
+    return float(unit(parts[is_first].sum(0)) @ unit(parts[~is_first].sum(0)))
 
 
 def _speech(recording: Pcm, vad: Vad) -> Pcm:
