@@ -120,8 +120,7 @@ class TurnSettings:
     intonation), or an ONNX file that replaces Smart Turn. ``auto``: ``words`` if the ASR knows complete requests, as
     nano's does, otherwise ``smart_turn``."""
     speaker: Literal["any", "first"] = "any"
-    """Whose speech opens a turn in sessions that set no ``turn_detection.speaker``: ``any`` voice, or the ``first`` one
-    of the session. ``first`` needs the model of `parley pull campplus`."""
+    """Default of ``turn_detection.speaker``: whose speech opens turns. ``first`` needs `parley pull campplus`."""
     guess_ms: int = 120
     """Milliseconds of silence after which an answer is prepared. It is played once the turn is over, or dropped if the
     user goes on. ``0`` disables it."""

@@ -32,26 +32,29 @@ SHORTEST = MIC_RATE_HZ * 3 // 10
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A time at which a voice is judged: from ``accept`` on it is the user's, and below ``reject`` another person's."""
+    """A time at which a voice is judged, and its scores: from ``accept`` on it is the user's, below ``reject`` another
+    person's. One that pauses after this check is the user's from ``paused`` on.
+    """
 
     samples: int
     accept: float
     reject: float
+    paused: float
 
 
-# Chosen by the errors that `python -m benchmarks.speakers --fit` prints.
+# Chosen by the errors and the turns that `python -m benchmarks.speakers --fit` prints.
 CHECKS = (
-    Check(MIC_RATE_HZ * 6 // 10, accept=0.28, reject=-0.05),
-    Check(MIC_RATE_HZ, accept=0.24, reject=0.00),
-    Check(MIC_RATE_HZ * 3 // 2, accept=0.22, reject=0.05),
-    Check(2 * MIC_RATE_HZ, accept=0.20, reject=0.20),
+    Check(MIC_RATE_HZ * 6 // 10, accept=0.30, reject=-0.05, paused=0.17),
+    Check(MIC_RATE_HZ, accept=0.27, reject=0.00, paused=0.22),
+    Check(MIC_RATE_HZ * 3 // 2, accept=0.27, reject=0.08, paused=0.27),
+    Check(2 * MIC_RATE_HZ, accept=0.27, reject=0.27, paused=0.27),
 )
 """The checks of a voice that goes on. The last one always decides."""
 
-PAUSED = 0.10
-"""Score from which a voice that pauses before the last check is the user's."""
+SHORT = 0.10
+"""Score from which a voice that pauses before the first check is the user's."""
 
-PAUSED_AFTER_OTHER = 0.18
+SHORT_AFTER_OTHER = 0.18
 """The same while another person has spoken within WARY."""
 
 WARY = 10 * MIC_RATE_HZ
@@ -166,10 +169,12 @@ class SpeakerGate:
             return True
         voice = asked.result()
         score = self._score(voice, self._user)
-        if is_last or not self._passed:
-            is_user = score >= (PAUSED if end > self._wary_to else PAUSED_AFTER_OTHER)
+        check = self._checks[self._passed - 1] if self._passed else None
+        if check is None:
+            is_user = score >= (SHORT if end > self._wary_to else SHORT_AFTER_OTHER)
+        elif is_last:
+            is_user = score >= check.paused
         else:
-            check = self._checks[self._passed - 1]
             is_user = True if score >= check.accept else False if score < check.reject else None
         if is_user is False:
             self._wary_to = end + WARY
