@@ -47,6 +47,8 @@ def _likeness_of_halves(parts: NDArray[np.float32]) -> float:
     likeness = parts @ parts.T
     first, second = np.unravel_index(int(likeness.argmin()), likeness.shape)
     is_first = likeness[first] >= likeness[second]
+    if is_first.all():  # all parts are the same
+        return 1.0
     return float(unit(parts[is_first].sum(0)) @ unit(parts[~is_first].sum(0)))
 
 
