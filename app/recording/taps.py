@@ -239,6 +239,7 @@ class RecordedInference(InferenceThread):
         number = next(self._numbers)
         known = Future[T]()
         judged = self._inner.run(work, pcm)
+        self._writer.add("turn", {"type": "asked", "pause": number})
 
         def tell(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed already

@@ -7,4 +7,4 @@ Sources: transformers 5.23 (MoshiForConditionalGeneration, MimiModel), and the p
 personaplex of NVIDIA for what only these define: the order of streaming steps, and prompts.
 """
 
-STAGES: dict[str, str] = {}
+STAGES = {"duplex": f"{__name__}.stage:MoshiDuplex"}

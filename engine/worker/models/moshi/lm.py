@@ -6,7 +6,8 @@ its own tokens of the previous step, and draws its tokens of position ``p`` + 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,25 +24,17 @@ from engine.worker.nn.weights import WeightReader
 
 TEXT = 0
 """The random stream of text."""
-
-
-@dataclass(frozen=True, slots=True)
-class MoshiSampling:
-    """How tokens are drawn. The defaults are those of the servers of moshi and PersonaPlex."""
-
-    text_temperature: float = 0.7
-    text_top_k: int = 25
-    audio_temperature: float = 0.8
-    audio_top_k: int = 250
+TEXT_SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_k": 25, "top_p": 1.0}
+CODE_SAMPLING: dict[str, Any] = {"temperature": 0.8, "top_k": 250, "top_p": 1.0}
+"""How tokens are drawn, as by the servers of moshi and personaplex."""
 
 
 class MoshiLm:
     """The language model with the past of each slot: keys and values of ``window`` positions, and recent tokens."""
 
-    def __init__(self, read: WeightReader, sizes: MoshiSizes, sampling: MoshiSampling, slots: int, window: int) -> None:
+    def __init__(self, read: WeightReader, sizes: MoshiSizes, slots: int, window: int) -> None:
         width, books = sizes.temporal.hidden_size, sizes.own + sizes.user
         self.sizes = sizes
-        self.sampling = sampling
         self.window = window
         self.device = read.device
         self.dtype = read.dtype
@@ -92,11 +85,9 @@ class MoshiLm:
 
     def drawn(self, hidden: Tensor, params: BatchSamplingParams, positions: Tensor) -> Tensor:
         """Draw the text and own codes [batch, 1 + own codebooks] that follow hidden rows [batch, width]."""
-        how = self.sampling
-        for_text = params.fixed(how.text_temperature, how.text_top_k, 1.0)
-        text = draw(linear(hidden, self.text_head), for_text, TEXT, positions)
-        for_codes = params.fixed(how.audio_temperature, how.audio_top_k, 1.0)
-        return torch.cat((text[:, None], self.depth(hidden, text, for_codes, positions)), 1)
+        text = draw(linear(hidden, self.text_head), params.fixed(**TEXT_SAMPLING), TEXT, positions)
+        codes = self.depth(hidden, text, params.fixed(**CODE_SAMPLING), positions)
+        return torch.cat((text[:, None], codes), 1)
 
     def fed(self, slot: int, start: int, rows: Tensor) -> Tensor:
         """Compute given input rows [n, width] of a slot from position ``start``; return the last hidden row [1, width].

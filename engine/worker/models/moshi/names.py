@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from engine.errors import WeightsError
 from engine.worker.models.moshi.sizes import MoshiSizes
-from engine.worker.nn.weights import WHOLE, SafetensorsFiles
+from engine.worker.nn.memory import META
+from engine.worker.nn.weights import SafetensorsFiles
 
 Part = Callable[[Tensor], Tensor]
 HALVES = ("gate_proj", "up_proj")
@@ -43,10 +45,14 @@ Rename = Callable[[str], tuple[TensorSource, ...]]
 
 
 class RenamedFiles(SafetensorsFiles):
-    """A safetensors file whose tensors are read under other names."""
+    """A safetensors file whose tensors are read under other names.
 
-    def __init__(self, folder: Path, rename: Rename, whole: str = WHOLE) -> None:
+    On the ``device`` meta, where memory is only planned, no weights are read.
+    """
+
+    def __init__(self, folder: Path, rename: Rename, whole: str, device: torch.device) -> None:
         self._rename = rename
+        self._device = device
         super().__init__(folder, whole)
 
     def __contains__(self, name: str) -> bool:
@@ -58,6 +64,7 @@ class RenamedFiles(SafetensorsFiles):
         if source.part is None:
             return super().tensor(source.name, shape)
         whole = super().tensor(source.name)
+        whole = whole.to(self._device) if self._device.type == META else whole
         try:
             found = source.part(whole)
         except (RuntimeError, IndexError):

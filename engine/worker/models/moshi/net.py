@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.core import Wave
 from engine.worker.models.moshi.lm import MoshiLm
-from engine.worker.models.moshi.prompt import SystemPrompt
+from engine.worker.models.moshi.prompt import SILENCE, SystemPrompt
 from engine.worker.nn import sampling_params
 from engine.worker.nn.captured import Captured
 from engine.worker.nn.conv import ConvBatch, slot_states
@@ -88,7 +88,9 @@ class MoshiNet:
         own = 1 + self.lm.sizes.own
         first = torch.cat((torch.where(after[:own] < 0, drawn.clamp(min=0), after[:own]), after[own:].clamp(min=0)))
         self.lm.force(slot, session.position, first)
+        self._quiet(slot)
         session.prompt = None
+        session.said -= 1
         return True
 
     @torch.inference_mode()
@@ -121,6 +123,11 @@ class MoshiNet:
     def warm(self) -> None:
         """Capture the CUDA graphs of all batch sizes; no effect on other devices."""
         self._captured.warm([(size, length) for length in self._lengths for size in doubled(1, self.slots)])
+
+    def _quiet(self, slot: int) -> None:
+        """Begin a session's sound with the last frame of the prompt, which is silent and is not played."""
+        codes = to_device([[SILENCE]], self.lm.device)
+        self.decoder(codes, codes.new_zeros(1), ConvBatch(to_device([slot], self.lm.device), fresh=False))
 
     def _inputs(self, prompt: SystemPrompt, start: int, count: int) -> Tensor:
         """Return at most ``count`` input rows [n, width] of a prompt from position ``start``."""

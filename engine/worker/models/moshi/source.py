@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 
 from engine.core import Voice
 from engine.errors import ConfigError, WeightsError
-from engine.worker.models.moshi.lm import MoshiLm, MoshiSampling
+from engine.worker.models.moshi.lm import MoshiLm
 from engine.worker.models.moshi.names import KyutaiMimiNames, KyutaiNames, RenamedFiles, transformers_names
 from engine.worker.models.moshi.net import MoshiNet
 from engine.worker.models.moshi.options import MoshiOptions
@@ -37,7 +38,7 @@ class MoshiSource(DeviceSource):
 
     def __init__(self, config: StageConfig) -> None:
         self.options = MoshiOptions.of(config.options)
-        super().__init__(config, self.options.graphs, self.options.kernels)
+        super().__init__(config, "auto", "auto")
         file = self.folder / "config.json"
         self.config = read_json(file) if file.exists() else {}
         self._where = str(file)
@@ -60,7 +61,7 @@ class MoshiSource(DeviceSource):
             check_promptable(self.sizes, self._where)
             _ = self.voice_files
         elif self.options.instructions:
-            raise ConfigError("options.instructions: set options.prompts, if the model reads instructions.")
+            raise ConfigError("options.instructions: set options.voices too. Only PersonaPlex reads instructions.")
         if self.options.voice and self.options.voice not in self.voice_files:
             known = ", ".join(self.voice_files) or "none"
             raise ConfigError(f"options.voice: there is no voice {self.options.voice!r:.80} (voices: {known}).")
@@ -69,8 +70,8 @@ class MoshiSource(DeviceSource):
 
     @property
     def prompted(self) -> bool:
-        """Whether a session may begin with a prompt."""
-        return self.options.prompts or bool(self.options.voices)
+        """Whether sessions begin with a prompt."""
+        return bool(self.options.voices)
 
     @property
     def window(self) -> int:
@@ -96,14 +97,16 @@ class MoshiSource(DeviceSource):
             return plain_of(read_tokenizer(self.folder))
         return read_sentencepiece(self.folder / self._file("tokenizer_name", TOKENIZER))
 
+    @cached_property
+    def tokenizer_id(self) -> str:
+        """A name of the tokenizer, computed from its file."""
+        file = self.folder / ("tokenizer.json" if self.of_transformers else self._file("tokenizer_name", TOKENIZER))
+        return f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}" if file.exists() else ""
+
     def network(self) -> MoshiNet:
         """Load the weights. The codec stays in float32."""
-        sizes, options = self.sizes, self.options
-        sampling = MoshiSampling(
-            options.text_temperature, options.text_top_k, options.audio_temperature, options.audio_top_k
-        )
         with torch.inference_mode():
-            lm = MoshiLm(self._language_model(), sizes, sampling, self.slots + 1, self.window)
+            lm = MoshiLm(self._language_model(), self.sizes, self.slots + 1, self.window)
             return MoshiNet(lm, self._codec(), self.codec_sizes, self.slots)
 
     @cached_property
@@ -121,17 +124,18 @@ class MoshiSource(DeviceSource):
 
     def _language_model(self) -> WeightReader:
         if self.of_transformers:
-            files = RenamedFiles(self.folder, transformers_names)
+            files = RenamedFiles(self.folder, transformers_names, WHOLE, self.device)
         else:
-            files = RenamedFiles(self.folder, KyutaiNames(self.sizes), self._file("moshi_name", WHOLE))
+            name = self._file("moshi_name", WHOLE)
+            files = RenamedFiles(self.folder, KyutaiNames(self.sizes), name, self.device)
         return WeightReader(files, "", self.device, self.dtype, self.kernels, self.static)
 
     def _codec(self) -> WeightReader:
         if self.of_transformers:
             files, prefix = SafetensorsFiles(self.folder), "audio_encoder."
         else:
-            files = RenamedFiles(self.folder, KyutaiMimiNames(self.codec_sizes), self._file("mimi_name", CODEC))
-            prefix = ""
+            name = self._file("mimi_name", CODEC)
+            files, prefix = RenamedFiles(self.folder, KyutaiMimiNames(self.codec_sizes), name, self.device), ""
         return WeightReader(files, prefix, self.device, torch.float32, self.kernels, self.static)
 
     def _file(self, field: str, default: str) -> str:

@@ -89,12 +89,12 @@ def test_more_codebooks_than_the_codec_has_are_refused(checkpoint: Callable[[Siz
 
 
 def test_options_are_checked(kyutai: Path) -> None:
-    for options, message in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"context": 4000}, "options.context must be at most 3000"),
         ({"context": -1}, "options.context must be at least 0"),
-        ({"audio_temperature": 0.0}, "options.audio_temperature must be between 0 and 10"),
         ({"voice": "NATF1"}, "options.voice: there is no voice 'NATF1'"),
         ({"kontext": 3}, "options.kontext: unknown key"),
-    ):
+    ]
+    for options, message in wrong:
         with pytest.raises(ConfigError, match=message):
             network(kyutai, **options)
