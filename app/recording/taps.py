@@ -261,8 +261,9 @@ class RecordedInference(InferenceThread):
     def _tell(self, number: int, judged: Future[T], known: Future[T]) -> None:
         failed = judged.cancelled() or judged.exception() is not None
         result = None if failed else judged.result()
-        probability = result if isinstance(result, float) else None
-        self._writer.add("turn", {"type": "judged", "pause": number, "probability": probability})
+        is_embedding = not failed and not isinstance(result, float)
+        shown = {} if is_embedding else {"probability": result}
+        self._writer.add("turn", {"type": "judged", "pause": number, **shown})
         if judged.cancelled():
             known.cancel()
         elif known.set_running_or_notify_cancel():
