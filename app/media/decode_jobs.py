@@ -1,13 +1,12 @@
 """Encoding of jobs for a decoder process, and of their results, for a socket.
 
-A message is two lengths, a header in MessagePack, and bytes: the file, or the decoded arrays one after another.
+The bytes after a message's header are the file, or the decoded arrays one after another.
 """
 
 from __future__ import annotations
 
 import math
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +20,8 @@ from app.media.containers import MediaError
 from app.media.images import Image, ImageKind, scaled
 from app.media.videos import decode_video
 from engine import CameraFeed
+from engine.ipc import frames
 
-_LENGTHS = struct.Struct("<IQ")
 _MOST_RESULT_BYTES = 1 << 30
 _KINDS = frozenset(["|u1", "<i2"])
 
@@ -84,16 +83,16 @@ class _ResultHeader(msgspec.Struct, frozen=True):
 
 def send_job(connection: socket.socket, job: Job, data: bytes) -> None:
     """Send a job and its file."""
-    _send(connection, msgspec.msgpack.encode(job), [memoryview(data)])
+    frames.send(connection, msgspec.msgpack.encode(job), [memoryview(data)])
 
 
 def receive_job(connection: socket.socket) -> tuple[Job, bytes] | None:
     """Return the next job and its file; None if the connection was closed."""
-    lengths = _received(connection, _LENGTHS.size)
+    lengths = frames.received(connection, frames.LENGTHS.size)
     if lengths is None:
         return None
-    header_bytes, data_bytes = _LENGTHS.unpack(lengths)
-    header, data = _received(connection, header_bytes), _received(connection, data_bytes)
+    header_bytes, data_bytes = frames.LENGTHS.unpack(lengths)
+    header, data = frames.received(connection, header_bytes), frames.received(connection, data_bytes)
     if header is None or data is None:
         return None
     return msgspec.msgpack.decode(header, type=Job), bytes(data)
@@ -102,11 +101,11 @@ def receive_job(connection: socket.socket) -> tuple[Job, bytes] | None:
 def send_result(connection: socket.socket, result: Result | MediaError) -> None:
     """Send a result, or the reason why there is none."""
     if isinstance(result, MediaError):
-        return _send(connection, msgspec.msgpack.encode(_ResultHeader(error=str(result))), [])
+        return frames.send(connection, msgspec.msgpack.encode(_ResultHeader(error=str(result))), [])
     arrays = [np.ascontiguousarray(array) for array in result.arrays]
     header = _ResultHeader([(array.dtype.str, list(array.shape)) for array in arrays], result.fps)
     pieces = [array.reshape(-1).view(np.uint8).data for array in arrays]
-    return _send(connection, msgspec.msgpack.encode(header), pieces)
+    return frames.send(connection, msgspec.msgpack.encode(header), pieces)
 
 
 def receive_result(connection: socket.socket) -> Result:
@@ -114,12 +113,12 @@ def receive_result(connection: socket.socket) -> Result:
 
     Raises MediaError with the process's reason, EOFError if the connection was closed or the message is no result.
     """
-    lengths = _required(_received(connection, _LENGTHS.size))
-    header_bytes, data_bytes = _LENGTHS.unpack(lengths)
+    lengths = frames.required(frames.received(connection, frames.LENGTHS.size))
+    header_bytes, data_bytes = frames.LENGTHS.unpack(lengths)
     if header_bytes + data_bytes > _MOST_RESULT_BYTES:
         raise EOFError
     try:
-        header = msgspec.msgpack.decode(_required(_received(connection, header_bytes)), type=_ResultHeader)
+        header = msgspec.msgpack.decode(frames.required(frames.received(connection, header_bytes)), type=_ResultHeader)
     except msgspec.DecodeError:
         raise EOFError from None
     if header.error:
@@ -132,29 +131,4 @@ def _array(connection: socket.socket, kind: str, shape: list[int]) -> NDArray[An
     size = math.prod(shape) * (2 if kind == "<i2" else 1)
     if kind not in _KINDS or min(shape, default=0) < 0 or size > _MOST_RESULT_BYTES:
         raise EOFError
-    return np.frombuffer(_required(_received(connection, size)), kind).reshape(shape)
-
-
-def _send(connection: socket.socket, header: bytes, pieces: Sequence[memoryview]) -> None:
-    size = sum(piece.nbytes for piece in pieces)
-    connection.sendall(_LENGTHS.pack(len(header), size) + header)
-    for piece in pieces:
-        connection.sendall(piece)
-
-
-def _received(connection: socket.socket, size: int) -> bytearray | None:
-    """Return exactly ``size`` bytes; None if the connection was closed before."""
-    data = bytearray(size)
-    left = memoryview(data)
-    while left.nbytes:
-        count = connection.recv_into(left)
-        if not count:
-            return None
-        left = left[count:]
-    return data
-
-
-def _required(data: bytearray | None) -> bytearray:
-    if data is None:
-        raise EOFError
-    return data
+    return np.frombuffer(frames.required(frames.received(connection, size)), kind).reshape(shape)
