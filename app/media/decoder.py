@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from typing import BinaryIO
 
 from app.media.containers import MediaError
 from app.media.decode_jobs import Job, Result, receive_result, send_job
@@ -22,14 +23,17 @@ class Decoder(Helper):
     def __init__(self) -> None:
         super().__init__(_MODULE, _MEMORY_BYTES)
 
-    def run(self, job: Job, data: bytes, left: threading.Event) -> Result:
+    def run(self, job: Job, file: BinaryIO, left: threading.Event) -> Result:
         """Run a job. The process is killed if it exceeds a limit, or soon after ``left`` is set.
 
-        Raises MediaError.
+        Closes the file as soon as the process has it. Raises MediaError.
         """
 
         def decoded(connection: socket.socket) -> Result:
-            send_job(connection, job, data)
+            try:
+                send_job(connection, job, file)
+            except ValueError:  # the client left, and its file was closed
+                raise EOFError from None
             return receive_result(connection)
 
         try:

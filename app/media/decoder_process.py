@@ -17,10 +17,11 @@ MEMORY_BYTES = 1 << 30
 
 def main() -> None:
     """Serve jobs until the server closes the socket."""
-    helper_process.serve(MEMORY_BYTES, _serve_one)
+    helper_process.serve(MEMORY_BYTES, _serve)
 
 
-def _serve_one(connection: socket.socket) -> bool:
+def _serve(connection: socket.socket) -> bool:
+    """Run the next job. Its file is freed before another one arrives. Returns False if there is none."""
     received = receive_job(connection)
     if received is None:
         return False
@@ -30,7 +31,7 @@ def _serve_one(connection: socket.socket) -> bool:
     return True
 
 
-def _done(job: Job, data: bytes) -> Result | MediaError:
+def _done(job: Job, data: bytearray) -> Result | MediaError:
     try:
         return job.run(data)
     except MediaError as error:

@@ -22,7 +22,7 @@ def test_the_overhead_is_counted_for_each_frame() -> None:
 @pytest.mark.parametrize(("step_s", "late"), [(0.01, False), (0.2, True)])
 def test_on_a_simulated_processor_a_long_step_makes_frames_late(step_s: float, late: bool) -> None:
     clock = duplex.OwnProcessor()
-    counts, _ = asyncio.run(duplex.simulated(duplex.Timed(3, clock, step_s), clock, 4.0))
+    counts, _ = asyncio.run(duplex.simulated(duplex.Silent(3, clock, step_s), clock, 4.0))
     assert counts.frames + counts.skipped > 130
     assert bool(counts.late and counts.skipped) == late
 

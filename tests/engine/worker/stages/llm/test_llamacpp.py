@@ -218,9 +218,11 @@ class TestAnswers:
         async with thinking(model(saying(*says), template=template)) as stage:
             asked = request(tools=(ToolDefinition("go", "", parameters),), max_text_tokens=60)
             chunks = await read(stage, asked)
-        [call] = only(ToolCall, chunks)
-        assert call.name == "go"
-        Draft202012Validator(parameters).validate(json.loads(call.arguments))
+        calls = only(ToolCall, chunks)  # after the first one, the model writes tokens by chance
+        assert calls
+        for call in calls:
+            assert call.name == "go"
+            Draft202012Validator(parameters).validate(json.loads(call.arguments))
 
     @pytest.mark.parametrize("template", [TEMPLATE, TOOLS])
     async def test_an_answer_with_tools_may_be_text(self, template: str, model: Make) -> None:
