@@ -188,7 +188,6 @@ class Reducing(FakeEngine):
 async def test_ears_that_do_not_reduce_noise_hear_less_of_it_where_that_is_asked_for(
     engine: Any, wanted: Any, less: bool
 ) -> None:
-    pytest.importorskip("webrtc_noise_gain")
     listening = Listening(noise_reduction=wanted, engine=engine())  # the client ends the turn
     noise = np.random.default_rng(3).normal(0, 900, 3 * 24_000).astype(np.int16)
     await listening.append(*(noise[at : at + 480] for at in range(0, len(noise), 480)))

@@ -14,8 +14,6 @@ from app.realtime.input.noise_reduction import Cleaner, cleaner
 from app.realtime.input.turn_detector import CHUNK, TurnConfig, TurnDetector, VoiceStarted, VoiceStopped
 from engine.core import MIC_RATE_HZ, Pcm
 
-pytest.importorskip("webrtc_noise_gain")
-
 
 def noise(seconds: float, level: float = 600.0) -> Pcm:
     return np.random.default_rng(3).normal(0, level, int(seconds * MIC_RATE_HZ)).astype(np.int16)
@@ -41,11 +39,30 @@ def test_steady_noise_is_softer_and_a_gain_lifts_what_is_far(field: noise_reduct
     assert untouched is pcm
 
 
-def test_no_strength_and_no_wheel_leave_the_sound_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_strength_leaves_the_sound_as_it_is() -> None:
     pcm = noise(0.1)
     assert cleaner("near_field", 0.0).clean(pcm) is pcm
+
+
+def test_a_missing_library_leaves_the_sound_as_it_is_and_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
     monkeypatch.setattr(noise_reduction, "available", lambda: False)
-    assert cleaner("near_field").clean(pcm) is pcm
+    monkeypatch.setattr(noise_reduction, "log", lambda event, **_: logged.append(event))
+    noise_reduction._report_missing.cache_clear()
+    pcm = noise(0.1)
+    assert cleaner(None).clean(pcm) is pcm
+    assert logged == []
+    for _ in range(2):
+        assert cleaner("near_field").clean(pcm) is pcm
+    assert logged == ["noise_reduction.unavailable"]
+    noise_reduction._report_missing.cache_clear()
+
+
+@pytest.mark.parametrize(("strength", "db"), [(1.0, 12), (0.5, 6), (0.1, 6)])
+def test_the_strength_chooses_the_level_of_suppression(strength: float, db: float) -> None:
+    pcm = noise(4)
+    after = through(cleaner("near_field", strength), pcm, 320)
+    assert 10 * np.log10(power(pcm) / power(after[2 * MIC_RATE_HZ :])) == pytest.approx(db, abs=2)
 
 
 def late_by(before: Pcm, after: Pcm) -> int:
