@@ -42,7 +42,7 @@ class Denoiser(Protocol):
     frame: int
     rate_hz: int
 
-    def process(self, wave: Wave) -> Wave: ...
+    def process(self, wave: Wave, /) -> Wave: ...
 
 
 class Framewise:
@@ -116,7 +116,8 @@ class Gtcrn:
         mixed = np.stack([spectrum.real, spectrum.imag], -1).astype(np.float32)[None, :, None]
         enhanced, *caches = self._network.run(None, {"mix": mixed, **self._caches})
         self._caches = dict(zip(self._caches, caches, strict=True))
-        out = np.fft.irfft(enhanced[0, :, 0, 0] + 1j * enhanced[0, :, 0, 1]).astype(np.float32) * self._window
+        sound = np.fft.irfft(enhanced[0, :, 0, 0] + 1j * enhanced[0, :, 0, 1])
+        out = np.multiply(sound, self._window, dtype=np.float32)
         done = self._tail + out[:256]
         self._tail = out[256:]
         return done
@@ -282,4 +283,4 @@ def _to_bytes(wave: Wave) -> bytes:
 
 
 def _from_bytes(data: bytes) -> Wave:
-    return np.frombuffer(data, "<i2").astype(np.float32) / 32768
+    return np.divide(np.frombuffer(data, "<i2"), 32768, dtype=np.float32)

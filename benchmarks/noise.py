@@ -99,7 +99,7 @@ def main() -> None:
     names = asked.denoisers.split(",")
     console = Console(width=170)
     for ears in filter(None, asked.ears.split(",")):
-        levels = [float(one) for one in asked.levels.split(",")]
+        levels = [float(one) for one in asked.levels.split(",") if one]
         console.print(words_table(ears, names, user, others, asked.sentences, levels))
     if asked.minutes:
         console.print(turns_table(names, user, others, 60 * asked.minutes))
