@@ -135,6 +135,14 @@ _PREFIX_COLUMNS: tuple[Column, ...] = (
     (CounterMetricFamily, "parley_prefix_evicted", "Prefixes evicted from the cache", lambda one: one.evicted),
     (GaugeMetricFamily, "parley_prefix_bytes", "Memory of the prefix cache in bytes", lambda one: one.held_bytes),
 )
+_DUPLEX_COLUMNS: tuple[Column, ...] = (
+    (CounterMetricFamily, "parley_duplex_frames", "Frames of duplex sessions stepped", lambda one: one.frames),
+    (CounterMetricFamily, "parley_duplex_concealed", "Frames without the user's sound", lambda one: one.concealed),
+    (CounterMetricFamily, "parley_duplex_dropped", "Frames of sound that came too late", lambda one: one.dropped),
+    (CounterMetricFamily, "parley_duplex_late", "Frames whose output was late", lambda one: one.late),
+    (CounterMetricFamily, "parley_duplex_skipped", "Frames for which the device had no time", lambda one: one.skipped),
+    (CounterMetricFamily, "parley_duplex_unread", "Frames whose output was not read", lambda one: one.unread),
+)
 
 
 def _table(
@@ -156,6 +164,8 @@ def _engine_report(stats: Callable[[], Stats], replicas: Callable[[], Replicas])
     yield from _table(_REPLICA_COLUMNS, ["stage", "replica"], latest)
     prefixes = {where: one.remembered for where, one in latest.items() if one.remembered is not None}
     yield from _table(_PREFIX_COLUMNS, ["stage", "replica"], prefixes)
+    frames = {where: one.duplex for where, one in latest.items() if one.duplex is not None}
+    yield from _table(_DUPLEX_COLUMNS, ["stage", "replica"], frames)
 
 
 def _quota_report(quotas: HeldCollector) -> Iterator[Metric]:

@@ -43,7 +43,7 @@ class Speech(_Chunk, frozen=True, tag="speech"):
     """A piece of the user's speech, sent while they speak."""
 
     pcm: Pcm
-    """int16 [samples] at MIC_RATE_HZ, mono."""
+    """int16 [samples] at MIC_RATE_HZ, mono. For a duplex stage the rate is its ``Duplex.rate_hz``."""
 
 
 class VideoFrame(_Chunk, frozen=True, tag="video_frame"):
@@ -95,6 +95,8 @@ class Text(_Chunk, frozen=True, tag="text"):
     """Token ids, for the tokenizer that the thinker's ``Facets.tokenizer`` names."""
     language: str = ""
     """The language of the user's turn, from its Transcript. The run fills it in; a thinker leaves it empty."""
+    frame: int | None = None
+    """The number of the frame that it belongs to, as in Audio. The run fills it in."""
 
     @property
     def end(self) -> int:
@@ -170,6 +172,11 @@ class Audio(_Chunk, frozen=True, tag="audio"):
     characters of its text have been spoken.
 
     Both numbers rise over all chunks of an answer. Some voices can only estimate them.
+    """
+    frame: int | None = None
+    """The number of its frame on the session's clock, from 0; None outside duplex stages. The run fills it in.
+
+    A jump of more than 1 means that frames were skipped, and that much time has passed.
     """
 
     @property

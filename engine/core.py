@@ -296,6 +296,20 @@ class CameraFeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Maximum frames per turn."""
 
 
+class Duplex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The frames of a stage that listens while it speaks: each step takes one of the user's and gives one."""
+
+    frame_s: float = 0.08
+    """Length of a frame in seconds."""
+    rate_hz: int = SPEAKER_RATE_HZ
+    """The sample rate of the user's Speech, for this stage instead of MIC_RATE_HZ."""
+
+    @property
+    def frame_samples(self) -> int:
+        """The number of samples of a frame of the user's speech."""
+        return round(self.frame_s * self.rate_hz)
+
+
 class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Facts that a stage contributes to the description of its pipeline. ``engine.pipeline`` merges them."""
 
@@ -315,6 +329,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     If the stage takes VideoFrames, it receives the frames as input. Otherwise its ``prepare`` is called with each
     frame, and if the stage comes after the speech recogniser, its request contains the newest frames as images.
     """
+    duplex: Duplex | None = None
+    """Set by a stage that listens while it speaks; None otherwise. Such a stage is the only one of its pipeline."""
     frame_s: float | None = None
     """Length of one codec frame in seconds, for a stage that turns frames into audio."""
     own_chunks: bool = False
@@ -420,7 +436,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def hears_only(self) -> bool:
         """Whether it only takes part in requests with speech: it is a speech recogniser."""
-        return self.takes == frozenset({"speech"}) and not self.answers
+        return self.takes == frozenset({"speech"}) and not self.answers and self.facets.duplex is None
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -441,6 +457,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Whether its thinker can summarize a conversation."""
     abilities: frozenset[Ability] = frozenset()
     """Its inputs (text, audio, pictures, video) and outputs (tools, speech)."""
+    duplex: Duplex | None = None
+    """Set for a model that listens while it speaks. Its requests last a whole conversation; see ``Engine.open``."""
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
@@ -486,6 +504,23 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     evicted: int
     """Entries that were evicted."""
     held_bytes: int
+
+
+class DuplexCounts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Counters of the frames of a duplex stage since its worker started, over all sessions."""
+
+    frames: int = 0
+    """Frames that were stepped."""
+    concealed: int = 0
+    """Part of ``frames``: the user's sound was missing, so silence took its place."""
+    dropped: int = 0
+    """Frames of the user's sound that came too late and were dropped."""
+    late: int = 0
+    """Part of ``frames``: the output was not ready when the next frame was due."""
+    skipped: int = 0
+    """Frames that were not stepped, because the device was still busy when the next frame was due."""
+    unread: int = 0
+    """Part of ``frames``: the output was dropped, because the reader did not read."""
 
 
 Pcm = NDArray[np.int16]

@@ -61,6 +61,7 @@ class Pipeline:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"stages: two stages are called {name!r}; give each a different name")
+        self._check_duplex()
         for place in range(len(self.stages)):
             self._check_source(place)
         self._check_end()
@@ -100,6 +101,8 @@ class Pipeline:
         if self._is_voice:
             raise RequestError(f"{self.model.name} is only a voice: it can speak a given text, but not answer.")
         self._check_wants(request.wants)
+        if self.model.duplex is not None and not request.live:
+            raise RequestError(f"{self.model.name} talks live only: open a Realtime or Live session and send audio.")
         if request.format is not None and "json" not in self.model.abilities:
             raise RequestError(f"{self.model.name} cannot answer in JSON. Request text, or use a language model.")
         places = [n for n in range(len(self.stages)) if self._brings(n, request.wants)]
@@ -233,6 +236,13 @@ class Pipeline:
         if self.stages and not (last := self.stages[-1]).emits:
             what = f"provides {_listed(last.feeds)}, which no later stage takes" if last.feeds else "has no output"
             raise ConfigError(f"stages: the last one, {last.name}, {what}")
+
+    def _check_duplex(self) -> None:
+        for stage in self.stages if len(self.stages) > 1 else ():
+            if stage.facets.duplex is not None:
+                raise ConfigError(
+                    f"stages: {stage.name} listens and speaks itself, so it must be the only stage; remove the others"
+                )
 
 
 def _first(values: Iterable[T | None]) -> T | None:

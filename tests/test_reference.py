@@ -86,8 +86,8 @@ def test_every_key_stands_there_once_with_its_sentence(name: str) -> None:
 
 
 def test_options_that_are_read_one_by_one_are_there_too() -> None:
-    """Those of omni models; `script` is for tests."""
-    sources = [path for path in (reference.ROOT / OPTIONS).rglob("*.py") if path.stem != "script"]
+    """Those of omni models; the scripts are for tests."""
+    sources = [path for path in (reference.ROOT / OPTIONS).rglob("*.py") if not path.stem.startswith("script")]
     found = {key for path in sources for key in re.findall(r'options\.get\(\s*"(\w+)"', path.read_text("utf-8"))}
     page = (reference.ROOT / "configs" / "SETTINGS.md").read_text(encoding="utf-8").partition("omni models")[2]
     assert found == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))

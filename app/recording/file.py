@@ -69,7 +69,9 @@ class RecordedSession:
     named: list[RecordedEvent] = field(default_factory=list[RecordedEvent])
     """The server's events in both protocols, if the client's is not Realtime. They tell the ids that it knew."""
     pauses_s: dict[int, float] = field(default_factory=dict[int, float])
-    """The times at which the end-of-turn model's results became known, by the number of the pause."""
+    """The times at which the end-of-turn model's results became known, by the number of the pause: infinite if it gave
+    none.
+    """
     waits_s: dict[str, float] = field(default_factory=dict[str, float])
     """The ends of waits, by their numbers; see ``Waits``."""
     ahead_s: dict[int, float] = field(default_factory=dict[int, float])
@@ -216,7 +218,9 @@ def _take(session: RecordedSession, line: dict[str, Any], audio: dict[str, _Audi
             interim = msgspec.convert(event["interim"], Transcript) if "interim" in event else None
             chunk = RecordedChunk(event["kind"], at_s, event.get("samples", 0), interim)
             session.requests[event["request"]].chunks.append(chunk)
-        case "turn" if event["type"] == "judged":
+        case "turn" if event["type"] == "asked":
+            session.pauses_s[event["pause"]] = math.inf
+        case "turn" if event["type"] == "judged" and event["probability"] is not None:
             session.pauses_s[event["pause"]] = at_s
         case "turn" if event["type"] == "follows":
             session.next_follows = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import count
@@ -43,7 +44,8 @@ class ReplayedInference(InferenceThread):
             if judged.set_running_or_notify_cancel():
                 judged.set_result(probability)
 
-        self._loop.call_at(known_s, release)
+        if math.isfinite(known_s):  # otherwise the recorded model gave no result
+            self._loop.call_at(known_s, release)
         return judged
 
     def warm_up(self, model: EndOfTurnModel) -> None:

@@ -236,6 +236,7 @@ class RecordedInference(InferenceThread):
         number = next(self._numbers)
         known = Future[float]()
         judged = self._inner.submit(model, pcm)
+        self._writer.add("turn", {"type": "asked", "pause": number})
 
         def tell(_: Future[float]) -> None:
             with suppress(RuntimeError):  # the loop is closed already

@@ -177,7 +177,7 @@ class Fleet:
             if pool is None:
                 pool = self.pools[info.name] = StagePool(info, self._spec.balance, self._spec.queue, self._spec.empty_s)
             replica = StageReplica(f"{info.name}@{worker.id}", info.name, worker)
-            pool.join(replica)
+            pool.join(replica, info.slots)
             self._has_worker[info.name].set()
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
@@ -345,5 +345,6 @@ class Fleet:
             step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
             remembered=life.beat.remembered.get(pool.info.name) if life else None,
+            duplex=life.beat.duplex.get(pool.info.name) if life else None,
             unavailable=life.beat.unavailable.get(pool.info.name, "") if life else "",
         )

@@ -33,6 +33,7 @@ from engine.stream import ReplayBuffer, Stream, Taken, closing
 log = logging.getLogger(__name__)
 
 BYTES_REPLAYED = 64 << 20  # input that a hop stores: half an hour of speech, or 4000 hidden rows in float32
+NOT_REPLAYED = -1  # a conversation with a duplex stage lasts too long to store, and cannot begin again
 RESUME_S = 5.0  # seconds that a resume waits for a slot: it already holds slots of later stages
 
 
@@ -63,7 +64,8 @@ class Hops:
         nobody.close()  # chunks that the last stage would feed are dropped
         if inputs is None or self._route.say:
             self._committed.set()
-        hop = self._start(Hop(0, len(self._pools), ReplayBuffer(turn, BYTES_REPLAYED), nobody))
+        replayed = BYTES_REPLAYED if self._pools[0].info.facets.duplex is None else NOT_REPLAYED
+        hop = self._start(Hop(0, len(self._pools), ReplayBuffer(turn, replayed), nobody))
         if self._route.say:
             self._group.create_task(self._say(turn), name=f"{self._chunks.request.id}:say")
         elif inputs is None:

@@ -291,6 +291,8 @@ def _wrong(beat: Beat) -> str:
         return "a queue is negative"
     if any(min(msgspec.structs.astuple(counts)) < 0 for counts in beat.remembered.values()):
         return "a counter of a prefix cache is negative"
+    if any(min(msgspec.structs.astuple(counts)) < 0 for counts in beat.duplex.values()):
+        return "a counter of frames is negative"
     if beat.at_s is not None and not math.isfinite(beat.at_s):
         return "its clock is not a finite number"
     if not all(0 <= step_s < math.inf for step_s in beat.step_s.values()):

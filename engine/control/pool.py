@@ -16,7 +16,7 @@ from typing import Generic
 from engine.control.balance import Member, R, policy, slowness
 from engine.control.fair_queue import FairQueue
 from engine.core import StageInfo
-from engine.errors import Preempted, ReplicaLost, RequestError, StageUnavailable
+from engine.errors import Overloaded, Preempted, ReplicaLost, RequestError, StageUnavailable
 
 SESSIONS = 4096  # remembered session bindings: far more than open sessions; the oldest is forgotten first
 BOUND_S = 600.0
@@ -75,8 +75,9 @@ class StagePool(Generic[R]):
     def waiting(self) -> int:
         return len(self._queue)
 
-    def join(self, replica: R) -> None:
-        self._members[replica.id] = Member(replica, self.info.slots)
+    def join(self, replica: R, slots: int | None = None) -> None:
+        """Add a replica, with its own number of slots if that differs from the stage's ``info``."""
+        self._members[replica.id] = Member(replica, self.info.slots if slots is None else slots)
         self._wake_next()
 
     def report(self, replica_id: str, queue: int, step_s: float) -> None:
@@ -139,7 +140,7 @@ class StagePool(Generic[R]):
         Raises:
             RequestError: No replica has that many slots.
             StageUnavailable: No replica accepted requests within ``empty_s``.
-            Overloaded: The queue is full.
+            Overloaded: The queue is full, or a duplex stage has no free slot: its sessions last too long to wait.
             Preempted: The lease was preemptible and another request needed its slots.
             ReplicaLost: The replica left while the lease was held.
         """
@@ -195,6 +196,8 @@ class StagePool(Generic[R]):
             return member
         if preemptible():
             raise Preempted(f"no slot of {self.info.name} is free")
+        if self.info.facets.duplex is not None and self.slots:
+            raise Overloaded(f"All {self.slots} sessions that {self.info.name} can hold are in use. Try again later.")
         self._preempt()
         waiter = self._queue.join(owner)
         member = None

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.core import Remembered
+from engine.core import DuplexCounts, Remembered
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,5 +30,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Seconds since its worker joined."""
     remembered: Remembered | None = None
     """Counts of the stage's prefix cache at the last heartbeat; None for a stage without one."""
+    duplex: DuplexCounts | None = None
+    """Counts of a duplex stage's frames at the last heartbeat; None for other stages."""
     unavailable: str = ""
     """A sentence that says why the stage cannot work now: the remote server that it calls is down. Otherwise empty."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.chunk import Chunk, checked
-from engine.core import Remembered, Request, StageInfo
+from engine.core import DuplexCounts, Remembered, Request, StageInfo
 from engine.deployment.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.errors import WireError
 from engine.ipc.shared_memory import SharedMemory, read_shared
@@ -203,6 +203,8 @@ class Beat(Frame, frozen=True, tag="beat"):
     """The stages that are temporarily unavailable, each with the reason as a sentence."""
     moving: tuple[str, ...] = ()
     """The runs with a stage that is in a step or ready to step, so that they wait only for this worker."""
+    duplex: dict[str, DuplexCounts] = {}
+    """Counts of the frames of its duplex stages, by the stage's name."""
 
 
 class Join(Frame, frozen=True, tag="join"):

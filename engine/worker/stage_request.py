@@ -11,6 +11,7 @@ from typing import Any
 from engine.chunk import Checkpoint, Chunk, Counts
 from engine.core import Request, StageInfo
 from engine.stream import Stream
+from engine.worker.frame_clock import Frame, FrameClock
 from engine.worker.listener import Listener
 from engine.worker.pace import Pace
 
@@ -69,6 +70,10 @@ class StageRequest:
     info: StageInfo = NO_INFO
     """The stage's description."""
     listener: Listener = field(default_factory=Listener)
+    clock: FrameClock | None = None
+    """The clock of its frames, at a duplex stage."""
+    frame: Frame | None = None
+    """The frame of its current step, at a duplex stage; None in a step of its prompt."""
     group: Sequence[StageRequest] = ()
     """The same request at this stage in all its roles, the main one first; empty if it has one role."""
     alone: bool = False
@@ -91,6 +96,11 @@ class StageRequest:
     def ready(self) -> bool:
         """Whether a step would make progress."""
         return not (self.done or self.waits) and (bool(self.pending) or self.ended or not self.needs_input)
+
+    @property
+    def on_clock(self) -> bool:
+        """Whether it steps on the clock of the user's sound, at a duplex stage whose prompt is computed."""
+        return self.clock is not None and self.needs_input
 
     @property
     def being_read(self) -> bool:

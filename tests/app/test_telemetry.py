@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from app.limits.log_rate_limiter import EACH_AT_ONCE
 from app.telemetry import Metrics, configure_logging, log
-from engine import Remembered, ReplicaInfo
+from engine import DuplexCounts, Remembered, ReplicaInfo
 from engine.aio.log_handler import LineWriter
 from tests.app.rig import LoudnessVad, keys_file, running, script_spec, silence, talking, tone
 
@@ -114,6 +115,18 @@ def test_what_stages_remember_is_told_of_each_replica_that_remembers() -> None:
         "parley_prefix_evicted_total": "2.0", "parley_prefix_bytes": "1000.0",
     }  # fmt: skip
     assert not [line for line in lines if line.startswith("parley_prefix_") and "code2wav" in line]
+
+
+def test_the_frames_of_duplex_sessions_are_counted_by_replica() -> None:
+    counts = DuplexCounts(frames=70, concealed=6, dropped=5, late=4, skipped=3, unread=2)
+    replica = ReplicaInfo(
+        stage="duplex", replica="worker0.0", incarnation=1, state="up", leased=1, slots=4, queue=0, step_ms=1.0,
+        age_s=1.0, duplex=counts,
+    )  # fmt: skip
+    registry = Metrics(replicas=lambda: [replica]).registry
+    labels = {"stage": "duplex", "replica": "worker0.0"}
+    found = {name: registry.get_sample_value(f"parley_duplex_{name}_total", labels) for name in asdict(counts)}
+    assert found == asdict(counts)
 
 
 @pytest.mark.seed("A3.11")

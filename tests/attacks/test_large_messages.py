@@ -49,6 +49,7 @@ async def _say(aim: Target, name: str, times: int) -> None:
         await socket.send(json.dumps({"type": "session.update", "session": LAW}))
         text = json.dumps(event, ensure_ascii=False)
         for _ in range(times):
+            await socket.send(json.dumps({"type": "input_audio_buffer.clear"}))  # a full one is refused once
             await socket.send(text)
             while json.loads(await socket.recv())["type"] != answer:
                 pass

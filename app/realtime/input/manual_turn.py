@@ -44,7 +44,7 @@ class ManualTurn:
     def has_room(self, samples: int) -> bool:
         """Open a turn if none is open. Return whether the given number of samples fits into it.
 
-        A full buffer in which nobody has spoken starts anew. Raises Refusal once per turn where the samples do not fit.
+        A full buffer in which nobody has spoken starts anew. Raises Refusal for the first samples that do not fit.
         """
         utterance, last = self._turn.utterance, np.zeros(0, np.int16)
         if utterance is not None and self._starts_anew(utterance.samples, samples):
@@ -53,9 +53,10 @@ class ManualTurn:
             utterance = None
         if utterance is None:
             utterance = self._turn.begin(self._turn.recent.position - len(last), last)
-        if self._refused:
+        fits = utterance.samples + samples <= self._turn.limit
+        if self._refused and not fits:
             return False
-        self._refused = utterance.samples + samples > self._turn.limit
+        self._refused = not fits
         utterance.check_room(samples)
         return True
 

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from engine.aio.task_group import CycleFreeTaskGroup
 from engine.chunk import Audio, Chunk, Codes, Speech, Text, Transcript, VoiceText, array_fault
-from engine.core import SPEAKER_RATE_HZ, Request, seconds
+from engine.core import SPEAKER_RATE_HZ, Pcm, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.ipc import messages
 from engine.stream import Stream
+from engine.worker.frame_clock import Frame, FrameClock
 from engine.worker.listener import Listener
 from engine.worker.loop.recovery import RunRecovery
 from engine.worker.loop.role_group import RoleGroup
@@ -80,7 +81,7 @@ class Run:
             self._pass_on_checkpoints()
             self._feed_recorded()
             self.inputs.set_reader(self._take_inputs)
-            if any(req.ready for group in self.groups for req in group.reqs):
+            if any(req.ready or req.clock is not None for group in self.groups for req in group.reqs):
                 self._wake()  # a request that needs no input can start
             async with CycleFreeTaskGroup() as adapters:
                 self._adapters = {
@@ -130,6 +131,9 @@ class Run:
     async def _adapt_inputs(self, group: RoleGroup, req: StageRequest) -> None:
         async with aclosing(group.stage.adapt(req, req.inputs)) as adapted:
             async for item in adapted:
+                if req.clock is not None:
+                    await self._hear(req, req.clock, item)
+                    continue
                 while req.in_step or len(req.pending) >= req.info.max_pending:
                     req.consumed.clear()
                     await req.consumed.wait()
@@ -142,13 +146,26 @@ class Run:
             await req.consumed.wait()
         req.ended = True
         req.waits = False
+        if req.clock is not None:
+            req.clock.ended = True
         self._wake()
+
+    async def _hear(self, req: StageRequest, clock: FrameClock, pcm: Pcm) -> None:
+        """Pass the user's sound to the clock of a duplex session. Wait while enough of it is waiting."""
+        while clock.full:
+            req.consumed.clear()
+            await req.consumed.wait()
+        clock.feed(pcm)
+        if clock.awaited:
+            self._wake()
 
     def ready(self, group: RoleGroup, req: StageRequest, now_s: float) -> bool:
         """Whether the request can step at a stage: it has work, and there is room for its output."""
-        if self._credit <= 0 or self._over.is_set():
+        if self._over.is_set() or req.done:
             return False
-        if not req.ready:
+        if req.on_clock:
+            return self.wait_s(req, now_s) <= 0
+        if self._credit <= 0 or not req.ready:
             return False
         if group.guided and not all(other.ready for other in group.reqs):
             return False
@@ -157,7 +174,12 @@ class Run:
         return self.wait_s(req, now_s) <= 0
 
     def wait_s(self, req: StageRequest, now_s: float) -> float:
-        """Return the seconds that an audio stage should wait because its listener has enough audio; 0 or less: none."""
+        """Return the seconds that an audio stage should wait because its listener has enough audio; 0 or less: none.
+
+        A duplex stage waits until its next frame is due.
+        """
+        if req.clock is not None and req.on_clock:
+            return req.clock.wait_s(now_s)
         lead_s = self.request.lead_s
         waits = self.listener.speculative or self.listener.started_s is not None
         if lead_s is None or not req.info.sounds or not waits:
@@ -171,7 +193,9 @@ class Run:
         if isinstance(chunks, EngineError):
             raise chunks
         req.consumed.set()
-        if not chunks and not req.waits:
+        if req.clock is not None and req.frame is not None:
+            chunks = self._frame_made(req, req.clock, req.frame, chunks, ended_s)
+        elif not chunks and not req.waits:
             self._check_silence(req)
         else:
             req.silent_steps = 0
@@ -182,6 +206,18 @@ class Run:
             self._give(group, req, chunk, ended_s)
         if req.done and "done" not in req.marks:
             self._finish(group, req, ended_s)
+
+    def _frame_made(
+        self, req: StageRequest, clock: FrameClock, frame: Frame, chunks: Sequence[Chunk], ended_s: float
+    ) -> Sequence[Chunk]:
+        """Number the chunks of a frame. If the reader does not read, they are dropped: the session never waits."""
+        req.frame = None
+        req.done = clock.over
+        clock.counts.late += clock.late(frame, ended_s)
+        if self._credit < len(chunks):
+            clock.counts.unread += 1
+            return ()
+        return [replace(chunk, frame=frame.number) if isinstance(chunk, Audio | Text) else chunk for chunk in chunks]
 
     def _check_silence(self, req: StageRequest) -> None:
         """Raise Stalled for a stage that keeps stepping without input or output."""

@@ -3,12 +3,13 @@
 Speech has deadlines. If a worker hosts several stages on one device, the stage of the most urgent request steps. The
 batch is filled with that stage's other ready requests, most urgent first. Order of urgency:
 
-1. listeners about to run out of audio: they have less than two rounds of steps left;
-2. committed requests without any audio yet, in order of arrival. Requests that arrived together step together, stage by
+1. frames of duplex sessions that are due. A step of another stage waits if such a frame would be late otherwise;
+2. listeners about to run out of audio: they have less than two rounds of steps left;
+3. committed requests without any audio yet, in order of arrival. Requests that arrived together step together, stage by
    stage, because a batch costs little more than one request;
-3. other listeners, those with the least buffered audio first;
-4. speculative answers: the user may go on speaking;
-5. prefill during the user's turn.
+4. other listeners, those with the least buffered audio first;
+5. speculative answers: the user may go on speaking;
+6. prefill during the user's turn.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ It never waits longer than such a step takes.
 
 
 class Urgency(IntEnum):
-    DRY = 0
-    SILENT = 1
-    LISTENING = 2
-    SPECULATIVE = 3
-    SPEAKING = 4
+    FRAME = 0
+    DRY = 1
+    SILENT = 2
+    LISTENING = 3
+    SPECULATIVE = 4
+    SPEAKING = 5
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class Scheduler:
     step_s: dict[str, float] = field(default_factory=dict[str, float])
     held_s: list[float] = field(default_factory=list[float])
     """The seconds by which the last pick delayed each first step that was ready."""
+    _waits_since_s: float | None = None
+    """Since when a step has been waiting for a frame of a duplex session; None if none waits."""
 
     @property
     def round_s(self) -> float:
@@ -61,6 +65,8 @@ class Scheduler:
     def urgency(self, req: StageRequest, now_s: float) -> tuple[Urgency, float, int]:
         """Return the sort key of a request: smaller is more urgent, and stages nearer to the audio come first."""
         listener = req.listener
+        if req.clock is not None and req.on_clock:
+            return Urgency.FRAME, req.clock.due_s, -req.info.order
         if self.schedule == "arrival":
             return Urgency.LISTENING, listener.arrived_s, -req.info.order
         if not listener.committed:
@@ -80,7 +86,11 @@ class Scheduler:
         return req.listener.arrived_s + min(HELD_S, self.step_s.get(req.info.name, 0.0)) - now_s
 
     def pick(
-        self, ready: Iterable[StageRequest], now_s: float, among: Iterable[StageRequest] = ()
+        self,
+        ready: Iterable[StageRequest],
+        now_s: float,
+        among: Iterable[StageRequest] = (),
+        next_frame: StageRequest | None = None,
     ) -> Sequence[StageRequest]:
         """Return the next batch: requests at one stage, at most its ``max_batch``.
 
@@ -88,6 +98,7 @@ class Scheduler:
             ready: The requests that can step.
             now_s: The time in monotonic seconds.
             among: All requests. Some that are not ready may be worth waiting for.
+            next_frame: The duplex session whose frame is due next; None if there is none.
 
         Returns:
             The requests to step; empty if none is ready, or if all should wait.
@@ -98,17 +109,34 @@ class Scheduler:
         self.held_s = list(held.values()) if coming else []
         if coming:
             ranked = [req for req in ranked if req not in held]
-        if len(ranked) < 2:
+        if not ranked or (len(ranked) == 1 and next_frame is None):
             return ranked
         ranked.sort(key=lambda req: self.urgency(req, now_s))
         stage = self._together(ranked, now_s)
-        batch = [req for req in ranked if req.info.name == stage]
+        batch = [req for req in ranked if req.info.name == stage and req.on_clock == ranked[0].on_clock]
+        if self._waits_for_frame(batch[0], now_s, next_frame):
+            return []
         if batch[0].alone:
             return batch[:1]
         batch = [req for req in batch if not req.alone]
         sizes = itertools.accumulate(len(req.together) for req in batch)
         fits = sum(size <= self.max_batch[stage] for size in sizes)
         return batch[: max(fits, 1)]  # a group that is larger than a batch steps alone
+
+    def _waits_for_frame(self, first: StageRequest, now_s: float, next_frame: StageRequest | None) -> bool:
+        """Whether a step of another stage should wait, because the next frame of a duplex session would be late.
+
+        It waits for at most one frame: otherwise a long step could wait for ever.
+        """
+        clock = next_frame.clock if next_frame is not None and not (first.on_clock or first.info.blocking) else None
+        if next_frame is None or clock is None:
+            return False
+        ends_s = now_s + self.step_s.get(first.info.name, 0.0)
+        in_time = ends_s <= clock.due_s + clock.frame_s - self.step_s.get(next_frame.info.name, 0.0)
+        waits_since_s = now_s if self._waits_since_s is None else self._waits_since_s
+        waits = not in_time and now_s < waits_since_s + clock.frame_s
+        self._waits_since_s = waits_since_s if waits else None
+        return waits
 
     def _together(self, ranked: Sequence[StageRequest], now_s: float) -> str:
         """Return the stage to step: the stage of the most urgent request.

@@ -14,10 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from engine.chunk import Chunk
+from engine.core import DuplexCounts
 from engine.deployment.config import ChunkSpec, Schedule
 from engine.errors import EngineError
 from engine.ipc import messages
+from engine.worker.frame_clock import FrameClock
 from engine.worker.listener import Listener
 from engine.worker.loop.free_slots import FreeSlots
 from engine.worker.loop.prefix import Prefixes
@@ -64,6 +68,7 @@ class Worker:
         most = {name: min(max_batch[name], stage.info.batch or max_batch[name]) for name, stage in stages.items()}
         self._scheduler = Scheduler(most, schedule)
         self._free = FreeSlots({name: stage.info.slots for name, stage in stages.items()})
+        self._frames = {name: DuplexCounts() for name, stage in stages.items() if stage.info.facets.duplex}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._threads: dict[str, StepThread[Computed]] = {}
         self._under_way: dict[str, StepUnderWay] = {}
@@ -101,8 +106,10 @@ class Worker:
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
-        runs = {run.id for run, group, req in stepping if asks(group.stage, req)} | {run.id for run, _ in moving}
-        return messages.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs))
+        living = [run for run, group, req in stepping if asks(group.stage, req) or req.clock is not None]
+        runs = {run.id for run in living} | {run.id for run, _ in moving}
+        frames = {name: replace(counts) for name, counts in self._frames.items()}
+        return messages.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs), frames)
 
     async def serve(self) -> None:
         """Run until cancelled. Cancelling ends every run, without waiting for steps of blocking stages.
@@ -221,7 +228,8 @@ class Worker:
         self._wake()
 
     def _hears(self, stages: tuple[str, ...]) -> bool:
-        return any("speech" in self.stages[name].info.takes for name in stages if name in self.stages)
+        infos = [self.stages[name].info for name in stages if name in self.stages]
+        return any("speech" in info.takes and info.facets.duplex is None for info in infos)
 
     async def _work(self, run: Run, stages: tuple[str, ...]) -> None:
         taken: list[tuple[str, int]] = []
@@ -286,6 +294,8 @@ class Worker:
         ]
         run.host(stage, reqs)
         for req in reqs:
+            if info.facets.duplex is not None:
+                req.clock = FrameClock(info.facets.duplex, self._frames[info.name], self._clock())
             stage.open(req)
 
     def _stepping(self) -> Iterator[Stepping]:
@@ -297,10 +307,21 @@ class Worker:
     def _pick(self, now_s: float) -> list[Stepping]:
         stepping = [one for one in self._stepping() if one[2].info.name not in self._under_way]
         ready = {req: (run, group) for run, group, req in stepping if run.ready(group, req, now_s)}
-        picked = self._scheduler.pick(ready, now_s, (req for _, _, req in self._stepping()))
+        among = (req for _, _, req in self._stepping())
+        picked = self._scheduler.pick(ready, now_s, among, self._next_frame(stepping) if self._frames else None)
         if picked and any(req.being_read for _, _, req in stepping):
             self._settling = SETTLE  # so that input that arrives during this step is read before the next pick
+        for req in picked:
+            if req.clock is not None and req.on_clock:
+                req.frame = req.clock.take(now_s)
+                req.pending.append(req.frame.wave)
         return [(*ready[req], one) for req in picked for one in req.together]
+
+    @staticmethod
+    def _next_frame(stepping: Sequence[Stepping]) -> StageRequest | None:
+        """Return the duplex session whose frame is due next."""
+        clocks = [(req.clock.due_s, n) for n, (_, _, req) in enumerate(stepping) if req.clock is not None]
+        return stepping[min(clocks)[1]][2] if clocks else None
 
     def _step(self, batch: list[Stepping]) -> None:
         stage = batch[0][1].stage

@@ -17,18 +17,15 @@ from engine.worker.stage import StageConfig, switched
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class CheckpointSource:
-    """The checkpoint's files, the device and dtype of its weights, and the settings of its steps.
+class DeviceSource:
+    """The folder of a checkpoint, the device and dtype of its weights, and the settings of its steps.
 
-    Raises WeightsError or ConfigError for an unsupported checkpoint or option.
+    Raises WeightsError or ConfigError for an unsupported option.
     """
 
-    def __init__(
-        self, config: StageConfig, architecture: str, graphs: Any, kernels: Any, files: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, config: StageConfig, graphs: Any, kernels: Any, files: Sequence[str] = ()) -> None:
         torch.set_num_threads(config.threads)
         self.folder = find(config.weights, files)
-        self.checkpoint = SafetensorsCheckpoint(self.folder, architecture)
         self.slots = config.slots
         self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
         if config.dtype not in DTYPES:
@@ -38,6 +35,16 @@ class CheckpointSource:
         self.static = switched("graphs", graphs, has_graphs(self.device))
         """Whether decode steps use static buffers, as graphs if the device supports them."""
         self.kernels = chosen(kernels, self.device)
+
+
+class CheckpointSource(DeviceSource):
+    """A checkpoint of one architecture. Raises WeightsError or ConfigError for an unsupported checkpoint or option."""
+
+    def __init__(
+        self, config: StageConfig, architecture: str, graphs: Any, kernels: Any, files: Sequence[str] = ()
+    ) -> None:
+        super().__init__(config, graphs, kernels, files)
+        self.checkpoint = SafetensorsCheckpoint(self.folder, architecture)
 
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> WeightReader:
         """Return a reader of a part's weights. Shows a progress bar on a terminal."""

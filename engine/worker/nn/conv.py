@@ -72,22 +72,36 @@ def slot_states(part: Any) -> list[Tensor]:
 
 
 class CausalConv:
-    """Streaming causal convolution: stores each slot's last columns (time steps), and has one output per input
-    column.
+    """Streaming causal convolution: stores each slot's last columns (time steps), and has one output per ``stride``
+    input columns.
+
+    Only the last piece of a signal may end within a stride; zeros fill it up.
     """
 
     def __init__(
-        self, read: WeightReader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1
+        self,
+        read: WeightReader,
+        slots: int,
+        into: int,
+        out: int,
+        kernel: int,
+        dilation: int = 1,
+        groups: int = 1,
+        stride: int = 1,
     ) -> None:
         self.weight = read("conv.weight", out, into // groups, kernel)
         self.bias = read("conv.bias", out)
         self.dilation = dilation
         self.groups = groups
-        self._state = ConvState(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
+        self.stride = stride
+        self._state = ConvState(slots, into, (kernel - 1) * dilation + 1 - stride, read.device, read.dtype)
 
     def __call__(self, x: Tensor, piece: ConvBatch, shaped: Shaped | None = None) -> Tensor:
+        missing = -x.shape[-1] % self.stride
         x = self._state.before(x, piece, shaped)
-        return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
+        if missing:
+            x = F.pad(x, (0, missing))
+        return F.conv1d(x, self.weight, self.bias, self.stride, dilation=self.dilation, groups=self.groups)
 
 
 class CausalTransposedConv:
@@ -98,13 +112,23 @@ class CausalTransposedConv:
     """
 
     def __init__(
-        self, read: WeightReader, slots: int, into: int, out: int, kernel: int, stride: int, late: bool = True
+        self,
+        read: WeightReader,
+        slots: int,
+        into: int,
+        out: int,
+        kernel: int,
+        stride: int,
+        late: bool = True,
+        groups: int = 1,
+        biased: bool = True,
     ) -> None:
         if kernel not in (stride, 2 * stride):
             raise ValueError(f"the kernel must be one or two strides long (got {kernel} for a stride of {stride})")
-        self.weight = read("conv.weight", into, out, kernel)
-        self.bias = read("conv.bias", out)
+        self.weight = read("conv.weight", into, out // groups, kernel)
+        self.bias = read("conv.bias", out) if biased else None
         self.stride = stride
+        self.groups = groups
         self.trim = kernel - stride
         self.late = late
         self._state = ConvState(slots, into, 1 if self.trim else 0, read.device, read.dtype)
@@ -112,5 +136,5 @@ class CausalTransposedConv:
     def __call__(self, x: Tensor, piece: ConvBatch, shaped: Shaped | None = None) -> Tensor:
         whole = self._state.before(x, piece, shaped)
         x = whole[..., self._state.length :] if piece.fresh and self.late else whole
-        y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)
+        y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride, groups=self.groups)
         return y[..., self.trim : y.shape[-1] - self.trim]

@@ -62,32 +62,26 @@ def find(weights: Path | None, also: Sequence[str] = ()) -> Path:
         raise WeightsError(f"{weights}: the download from the hub failed ({reason}). Try again to resume it.") from None
 
 
-class SafetensorsCheckpoint:
-    """A folder with ``config.json`` and ``model.safetensors``, whole or in shards.
+class SafetensorsFiles:
+    """A folder with one safetensors file, whole or in shards.
 
     Tensors are views of memory-mapped files, so reading one loads only its pages.
     """
 
-    def __init__(self, folder: Path, architecture: str) -> None:
+    quantization: Quantization | None = None
+
+    def __init__(self, folder: Path, whole: str = WHOLE) -> None:
         self.folder = folder
-        self.config: dict[str, Any] = read_json(folder / "config.json")
-        names: Any = self.config.get("architectures") or [self.config.get("model_type", "nothing")]
-        if not isinstance(names, list) or architecture not in names:
-            other = cast("list[Any]", names)[0] if isinstance(names, list) else names
-            raise WeightsError(f"{folder / 'config.json'}: the architecture is {other!s:.100}, not {architecture}")
-        try:
-            self.quantization: Quantization | None = quantization_of(self.config)
-        except ValueError as error:
-            raise WeightsError(f"{folder / 'config.json'}: {error}") from None
+        self._whole = whole
         self._files: dict[Path, Any] = {}
         self._bar: Bar | None = None
         self._where = self._locate()
 
     def _locate(self) -> Mapping[str, Path]:
-        index = self.folder / INDEX
+        index = self.folder / f"{self._whole}.index.json"
         if index.exists():
             return self._shards(index, read_json(index).get("weight_map", {}))
-        whole = self.folder / WHOLE
+        whole = self.folder / self._whole
         return dict.fromkeys(self._open(whole).keys(), whole)
 
     def _shards(self, index: Path, files: Any) -> Mapping[str, Path]:
@@ -143,6 +137,22 @@ class SafetensorsCheckpoint:
         return found
 
 
+class SafetensorsCheckpoint(SafetensorsFiles):
+    """A folder with ``config.json`` and ``model.safetensors``, whole or in shards."""
+
+    def __init__(self, folder: Path, architecture: str) -> None:
+        self.config: dict[str, Any] = read_json(folder / "config.json")
+        names: Any = self.config.get("architectures") or [self.config.get("model_type", "nothing")]
+        if not isinstance(names, list) or architecture not in names:
+            other = cast("list[Any]", names)[0] if isinstance(names, list) else names
+            raise WeightsError(f"{folder / 'config.json'}: the architecture is {other!s:.100}, not {architecture}")
+        try:
+            self.quantization = quantization_of(self.config)
+        except ValueError as error:
+            raise WeightsError(f"{folder / 'config.json'}: {error}") from None
+        super().__init__(folder)
+
+
 class Bar:
     """Progress bar on standard error; shown only on a terminal."""
 
@@ -172,7 +182,7 @@ class WeightReader:
 
     def __init__(
         self,
-        checkpoint: SafetensorsCheckpoint,
+        checkpoint: SafetensorsFiles,
         prefix: str,
         device: torch.device,
         dtype: torch.dtype,

@@ -20,6 +20,7 @@ from engine.ipc import messages
 from engine.worker.loop.run import Send
 from engine.worker.loop.worker import Worker
 from engine.worker.out_of_memory import out_of_memory
+from engine.worker.process.duplex_capacity import sessions_held
 from engine.worker.process.heartbeat import beats
 from engine.worker.stage import Stage, StageConfig, config_of
 from engine.worker.uses import fault_in, stage_type
@@ -103,6 +104,8 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
         stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
         if warm_up := getattr(stage, "warm_up", None):
             warm_up()
+        if stage.info.facets.duplex is not None:
+            stage.info = msgspec.structs.replace(stage.info, slots=sessions_held(stage))
     except StageFailed as error:
         raise ConfigError(f"stages[{order}]: {use} failed while it warmed up: {error}") from error
     except ImportError as error:

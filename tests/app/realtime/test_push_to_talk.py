@@ -269,3 +269,15 @@ async def test_a_piece_that_is_too_long_is_refused_before_it_is_decoded(monkeypa
         await talk.say("input_audio_buffer.append", audio=base64.b64encode(bytes(8_000 * 20)).decode())
         await talk.quiet_down()
         assert [event["error"]["code"] for event in talk.of("error")] == ["input_audio_buffer_full"]
+
+
+async def test_after_a_piece_that_is_too_long_others_are_taken() -> None:
+    async with talking(limits=Limits(audio_s=3)) as talk:
+        await by_hand(talk, input={"format": {"type": "audio/pcmu"}})
+        for seconds in (20, 20, 1):
+            sound = base64.b64encode(bytes(8_000 * seconds)).decode()
+            await talk.say("input_audio_buffer.append", audio=sound)
+        await release(talk)
+        await talk.quiet_down()
+        assert [event["error"]["code"] for event in talk.of("error")] == ["input_audio_buffer_full"]
+        assert talk.engine.asked[-1].played_samples == pytest.approx(16_000, abs=100)

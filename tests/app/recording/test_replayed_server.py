@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from types import SimpleNamespace
+from typing import Any
 
-from app.recording.replayed_server import LATE_S, ReplayedLateness, ReplayedWaits
+import numpy as np
+
+from app.recording.replayed_server import LATE_S, ReplayedInference, ReplayedLateness, ReplayedWaits
 from app.recording.taps import part_names
 from app.recording.virtual_loop import VirtualLoop
 from tests.app.recording.test_virtual_loop import run
@@ -52,3 +57,16 @@ def test_a_timer_that_the_recording_lacks_comes_late() -> None:
 def test_the_lead_changes_at_the_recorded_reading() -> None:
     lateness = ReplayedLateness({2: 0.02, 4: 0.0})
     assert [lateness.ahead_s(0.0) for _ in range(5)] == [0.0, 0.02, 0.02, 0.0, 0.0]
+
+
+def test_an_end_of_turn_model_that_gave_no_result_gives_none() -> None:
+    """It was too slow, or the session ended first."""
+    model: Any = SimpleNamespace(listen=lambda _: 0.9)
+
+    async def work(loop: VirtualLoop) -> list[bool]:
+        inference = ReplayedInference({1: math.inf, 2: 3.0}, loop)
+        judged = [inference.submit(model, np.zeros(0, np.int16)) for _ in range(3)]
+        await asyncio.sleep(60)
+        return [one.done() for one in judged]
+
+    assert run(work, VirtualLoop()) == [False, True, True]

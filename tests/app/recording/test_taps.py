@@ -118,9 +118,9 @@ async def test_a_judgement_becomes_known_when_it_is_recorded(tmp_path: Path) -> 
         known = inference.submit(None, np.zeros(0, np.int16))  # type: ignore[arg-type]
         dropped = inference.submit(None, np.zeros(0, np.int16))  # type: ignore[arg-type]
         judge.judged[0].set_result(0.7)
-        assert (known.done(), writer.lines) == (False, 0)
+        assert (known.done(), writer.lines) == (False, 2)
         dropped.cancel()
         await asyncio.sleep(0)
-        assert (known.result(), writer.lines) == (0.7, 2)
+        assert (known.result(), writer.lines) == (0.7, 4)
         assert judge.judged[1].cancelled()
-    assert [event["probability"] for _, event in lines(tmp_path)] == [0.7, None]
+    assert [event.get("probability", "asked") for _, event in lines(tmp_path)] == ["asked", "asked", 0.7, None]

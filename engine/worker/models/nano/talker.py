@@ -58,10 +58,11 @@ class NanoTalkerState:
 
     @property
     def text_end(self) -> int:
-        """Number of characters that have been fully spoken."""
-        over = self.letter
-        while over < len(self.ends_s) and self.ends_s[over] < self.middle_s:
-            over += 1
+        """Number of characters that have been fully spoken.
+
+        No letter after the current one counts: whether it is known yet depends on the speed of the thinker.
+        """
+        over = self.letter + (self.ends_s[self.letter] < self.middle_s)
         return self.sources[over - 1] + 1 if over > 1 else 0  # the first letter is the leading silence
 
     def hear(self, said: Said) -> None:

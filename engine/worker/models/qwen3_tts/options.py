@@ -31,9 +31,9 @@ class Qwen3TtsOptions:
     voice: str = ""
     """Default voice; empty: the first one."""
     language: str = ""
-    """Language of the answers, as BCP 47 or the checkpoint's name; empty: the model infers it from the text."""
+    """Language of the answers, as BCP 47 or the checkpoint's name; empty: inferred from the text."""
     instruct: str = ""
-    """Speaking style for a CustomVoice speaker, such as a mood or a speaking rate."""
+    """Speaking style for a CustomVoice speaker, such as a mood."""
     designs: tuple[Design, ...] = ()
     """Voices of a VoiceDesign checkpoint."""
     clones: tuple[Clone, ...] = ()
@@ -45,15 +45,11 @@ class Qwen3TtsOptions:
     piece: int = 256
     """Maximum prompt rows per step."""
     graphs: bool | str = "auto"
-    """Whether a frame is one CUDA graph: ``auto`` (on a GPU), ``on`` or ``off``."""
+    """CUDA graphs: ``auto`` (on a GPU), ``on`` or ``off``."""
     sound_dtype: str = "float32"
-    """dtype of code2wav, independent of the talker: ``float32``, ``tfloat32``, ``float16`` or ``bfloat16``. bfloat16
-    causes audible errors.
-    """
+    """dtype of code2wav: ``float32``, ``tfloat32``, ``float16`` or ``bfloat16``, which causes audible errors."""
     kernels: bool | str = "auto"
-    """Whether to use Triton kernels for attention and the operations between matrix products: ``auto`` (on NVIDIA GPUs
-    from the A100 on; tested only on an H200), ``on`` or ``off``.
-    """
+    """Triton kernels: ``auto`` (on NVIDIA GPUs from the A100 on; run on an H200 only), ``on`` or ``off``."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Qwen3TtsOptions:

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from engine.core import Wave
-from engine.worker.models.qwen3_tts.mimi import MimiEncoder
 from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
 from engine.worker.models.qwen3_tts.speaker import SpeakerEncoder
+from engine.worker.nn.conv import ConvBatch
+from engine.worker.nn.mimi import MimiEncoder, mimi_sizes
 from engine.worker.nn.weights import WeightReader
 
 
@@ -25,7 +26,8 @@ class Recordings:
         sizes = source.codec.config
         self._samples = sizes["encode_downsample_rate"]
         read = WeightReader(source.codec, "encoder.", torch.device("cpu"), torch.float32)
-        self._encoder = MimiEncoder(read, sizes["encoder_config"], sizes["encoder_valid_num_quantizers"])
+        config = mimi_sizes(sizes["encoder_config"], f"{source.codec.folder}: encoder_config")
+        self._encoder = MimiEncoder(read, config, sizes["encoder_valid_num_quantizers"])
 
     @torch.inference_mode()
     def speaker(self, wave: Wave) -> torch.Tensor:
@@ -39,4 +41,6 @@ class Recordings:
         Its end is padded to a whole frame.
         """
         count = -(-len(wave) // self._samples)
-        return self._encoder(torch.from_numpy(wave))[:, :count].T.contiguous().numpy().astype(np.int16)
+        first = torch.zeros(1, dtype=torch.long)
+        codes = self._encoder(torch.from_numpy(wave)[None], first, ConvBatch(first, fresh=True))
+        return codes[0, :count].numpy().astype(np.int16)

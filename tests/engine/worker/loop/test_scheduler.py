@@ -1,4 +1,4 @@
-"""Urgency: the five classes, batches of one stage, and a listener's slack."""
+"""Urgency: the six classes, batches of one stage, and a listener's slack."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core import StageInfo
+from engine.core import Duplex, DuplexCounts, StageInfo
 from engine.deployment.config import ChunkSpec
+from engine.worker.frame_clock import FrameClock
 from engine.worker.listener import Listener
 from engine.worker.loop.scheduler import Scheduler, Urgency
 from engine.worker.pace import ListenerPace, OneFrame
@@ -39,11 +40,36 @@ CLASSES = [DRY, SILENT, LISTENING, SPECULATIVE, SPEAKING]
 
 
 @given(st.permutations(CLASSES))
-def test_the_five_classes_come_in_their_order(listeners: list[Listener]) -> None:
+def test_the_classes_come_in_their_order(listeners: list[Listener]) -> None:
     entries = [at(listener) for listener in listeners]
     picked = scheduler(a=5).pick(entries, NOW_S)
     assert [one.listener for one in picked] == CLASSES
-    assert [scheduler().urgency(one, NOW_S)[0] for one in picked] == list(Urgency)
+    assert [scheduler().urgency(one, NOW_S)[0] for one in picked] == list(Urgency)[1:]
+
+
+@given(st.permutations(CLASSES))
+def test_a_frame_of_a_duplex_session_comes_before_everything(listeners: list[Listener]) -> None:
+    frame = at(Listener(1.0), "b")
+    frame.clock = FrameClock(Duplex(), DuplexCounts(), NOW_S - 1)
+    frame.clock.wait_s(NOW_S - 0.5)
+    for plan in (scheduler(), Scheduler({"a": 4, "b": 4}, schedule="arrival")):
+        assert plan.pick([*(at(listener) for listener in listeners), frame], NOW_S) == [frame]
+        assert plan.urgency(frame, NOW_S)[0] == Urgency.FRAME
+
+
+def test_a_step_waits_for_a_frame_that_it_would_make_late_but_for_one_frame_at_most() -> None:
+    frame, other = at(Listener(1.0), "b"), at(LISTENING)
+    frame.clock = FrameClock(Duplex(), DuplexCounts(), NOW_S)
+    frame.clock.wait_s(NOW_S)  # it is due at 0.08 s, and its step of 0.05 s must begin at 0.11 s
+    plan = Scheduler({"a": 4, "b": 4})
+    plan.timed("b", 0.05)
+    plan.timed("a", 0.1)
+    assert plan.pick([other], NOW_S, next_frame=frame) == [other]
+    assert plan.pick([other], NOW_S + 0.02, next_frame=frame) == []
+    assert plan.pick([other], NOW_S + 0.09, next_frame=frame) == []
+    assert plan.pick([other], NOW_S + 0.11, next_frame=frame) == [other]
+    assert plan.pick([other], NOW_S + 0.12, next_frame=frame) == [], "the next one waits again"
+    assert plan.pick([other], NOW_S + 0.12) == [other]
 
 
 def test_within_a_class_arrival_or_slack_decides() -> None:

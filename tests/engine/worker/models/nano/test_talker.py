@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from engine.errors import ConfigError
 from engine.ipc import messages
 from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
-from tests.engine.fakes import opened, working
+from tests.engine.fakes import opened, turns, working
 
 FOREIGN = "Это длинный рассказ. "
 
@@ -43,6 +45,24 @@ async def test_the_option_voice_is_the_voice_of_requests_that_name_none() -> Non
     slt = await spoken("rms", "slt")
     assert np.array_equal(await spoken("slt"), slt)
     assert not np.array_equal(await spoken("rms"), slt)
+
+
+async def text_ends(pieces: list[str]) -> list[int]:
+    """Return the spoken part of the text after each frame. Each piece comes when the talker waits for it."""
+    starts = accumulate(map(len, pieces), initial=0)
+    async with working(make("nano.talker", "talker", 0, StageConfig(slots=1))) as desk:
+        desk.put(opened("a", "talker", credit=10_000))
+        for piece, start in zip(pieces, starts, strict=False):
+            desk.put(messages.Feed("a", Text(piece, start)))
+            await turns()
+        desk.put(messages.End("a"))
+        await desk.ended("a")
+        return [chunk.text_end for m in desk.of(messages.Emit, "a") if isinstance(chunk := m.chunk, Codes)]
+
+
+async def test_marks_do_not_depend_on_when_the_text_comes() -> None:
+    text = "The first is longer than the second. And here it ends, at last."
+    assert await text_ends(list(text)) == await text_ends([text])
 
 
 @pytest.mark.parametrize("stage", ["nano.talker", "nano.code2wav"])
