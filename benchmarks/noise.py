@@ -1,7 +1,7 @@
 """Compare denoisers in simulated rooms: word errors, false turns, missed turns, delay and computing time.
 
     python -m benchmarks.turn_recordings out/people         # once: recordings of people, 98 MB
-    python -m benchmarks.noise out/people [--denoisers none,webrtc-12dB,…] [--sentences 40] [--minutes 3]
+    python -m benchmarks.noise out/people [--denoisers none,webrtc-6dB,…] [--sentences 40] [--minutes 3]
 
 The scenes are those of ``benchmarks.rooms`` without an echo. The noise is babble of six people, music, a television or
 steady pink noise.
@@ -89,7 +89,7 @@ class Turns:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("people", type=Path, help="folder of benchmarks.turn_recordings")
-    parser.add_argument("--denoisers", default="none,webrtc-12dB", help=f"of none, {', '.join(DENOISERS)}")
+    parser.add_argument("--denoisers", default="none,webrtc-6dB,webrtc-12dB", help=f"of none, {', '.join(DENOISERS)}")
     parser.add_argument("--ears", default="moonshine-tiny-en", help="ASR models, or nothing")
     parser.add_argument("--sentences", type=int, default=40)
     parser.add_argument("--levels", default="20,10,5,0", help="dB of the user's voice above the noise")

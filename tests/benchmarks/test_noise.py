@@ -21,7 +21,7 @@ def test_a_sentence_has_its_own_turn_only_where_no_other_is_in_it() -> None:
     assert found.open_s == pytest.approx(34)
     assert found.own(sentences) == 1
     assert found.missed(sentences) == 0
-    assert found.missed([(13 * S, 14 * S), (18.5 * S, 21 * S)]) == 2  # the second turn begins too late
+    assert found.missed([(13 * S, 14 * S), (18 * S, 21 * S)]) == 2  # the second turn begins too late
 
 
 def test_a_scene_has_the_sentences_that_were_asked_for_and_a_pause_after_them() -> None:
