@@ -32,6 +32,7 @@ from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import Vad
 from app.realtime.session_context import SessionContext
 from app.realtime.timer_lateness import TimerLatenessEstimator
+from app.refusal import Closed
 from app.responses.store import ResponseStore
 from app.settings import settings_of
 from app.telemetry import Metrics, Stats, audit
@@ -170,6 +171,9 @@ class Service:
         if engine is None or not accepted.get(state, False):
             self.metrics.sessions_refused.labels(state).inc()
             raise host.closed()
+        if _is_full(engine):
+            self.metrics.sessions_refused.labels("server_full").inc()
+            raise Closed("server_full", f"{engine.model.name} holds no more conversations now; try again later.")
         return engine
 
     def pace(self, caller: Principal | None = None) -> RateLimiter:
@@ -222,3 +226,11 @@ class Service:
     def _slots(self, request: Request, model: str | None) -> Mapping[str, int]:
         engine = self.hosts.of(model).engine
         return engine.slots(request) if engine else {}
+
+
+def _is_full(engine: Serving) -> bool:
+    """Return whether a duplex model has no slot for another session: its engine lets no request wait for one."""
+    if engine.model.duplex is None:
+        return False
+    slots, stats = engine.slots(Request(id="", session="", messages=(), live=True)), engine.stats()
+    return any(stats[stage]["leased"] >= count for stage, count in slots.items())

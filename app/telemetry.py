@@ -85,6 +85,11 @@ class Metrics:
         self.rtf = histogram("parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS)
         self.underruns = counter("parley_underruns", "Playback underruns at listeners")
         self.underrun_s = counter("parley_underrun_seconds", "Duration of playback underruns in seconds")
+        self.duplex_dropped_s = counter(
+            "parley_duplex_dropped_seconds",
+            "Audio of duplex sessions that was dropped: input too fast, output late or unread",
+            ["what"],
+        )
         self.registry.register(_Scraped(partial(_engine_report, stats, replicas)))
         if quotas is not None:
             self.registry.register(_Scraped(partial(_quota_report, quotas)))

@@ -25,6 +25,7 @@ from app.realtime.protocol.client_events import AddContext, ClientEvent, MuteInp
 from app.realtime.protocol.dialect import Ended
 from app.realtime.protocol.server_events import (
     AudioAlignmentEvent,
+    BackgroundAudioEvent,
     CallCreatedEvent,
     CallDeltaEvent,
     CallDoneEvent,
@@ -172,6 +173,9 @@ class LiveDialect:
             return self._session_events(event)
         if isinstance(event, SoundPlayedEvent):
             return self._played(event)
+        if isinstance(event, BackgroundAudioEvent):
+            self.timeline.add(len(event.pcm) // 2)
+            return []
         if isinstance(event, ResponseEvent):
             return self._response_events(event)
         if isinstance(event, CallEvent):

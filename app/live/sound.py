@@ -45,6 +45,10 @@ class LiveSound:
     def lag_s(self) -> float:
         return self.delay_s
 
+    @property
+    def ahead_s(self) -> float:
+        return max(0.0, self._timeline.ahead_s)
+
     def play(self, pcm: bytes) -> None:
         self._send(np.frombuffer(pcm, "<i2").astype(np.int16))
 

@@ -133,6 +133,10 @@ class PlayoutProfile:
     """
     lag_s: Callable[[], float] = lambda: 0.0
     """Return the current delay in seconds between sending a sample and the listener hearing it."""
+    unsent_s: Callable[[], float] = lambda: 0.0
+    """Return the seconds of audio that wait for a client that reads slowly."""
+    ahead_s: Callable[[], float] = lambda: 0.0
+    """Return the seconds of audio that the listener has still to play, as far as the transport knows."""
     set_delay: Callable[[float], None] = lambda delay_s: None
     """Set the delay in seconds, as reported by the client, between arrival and playback of audio."""
     new_resume_token: Callable[[], str] | None = None

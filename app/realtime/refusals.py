@@ -42,3 +42,26 @@ def no_active_response(id: str | None) -> Refusal:
     """Return the refusal of a cancellation: response ``id``, or any response, is not in progress."""
     message = "Cancellation failed: no active response found"
     return Refusal("response_cancel_not_active", message, None if id is None else "response_id")
+
+
+def not_in_duplex(
+    event: client_events.CommitAudio
+    | client_events.CreateItem
+    | client_events.CreateResponse
+    | client_events.AddContext,
+    model: str,
+) -> Refusal:
+    """Return the refusal of an event that has no effect on a duplex model.
+
+    Requests for a response have the code that clients expect while the model answers already.
+    """
+    duplex = f"{model} listens while it speaks"
+    match event:
+        case client_events.CommitAudio():
+            message = f"{duplex}: it has heard all audio, and there is nothing to commit."
+            return Refusal("input_audio_buffer_commit_empty", message)
+        case client_events.CreateResponse():
+            return Refusal(_ACTIVE, f"{duplex}, and decides itself when to speak: just talk to it.")
+        case client_events.CreateItem() | client_events.AddContext():
+            message = f"{duplex}, and reads only system messages from before the first audio: say it instead."
+            return Refusal("not_supported", message, "type")

@@ -11,6 +11,7 @@ no wire dialect and no socket; cancel ``run`` to end the session.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never
 
@@ -39,11 +40,10 @@ from app.realtime.protocol import (
     client_events,
     name_of,
     server_events,
-    session_options,
 )
 from app.realtime.refusals import wrong_transport
 from app.realtime.session_context import SessionContext
-from app.realtime.session_settings import log_mapped, log_opening, opening_options, session_view
+from app.realtime.session_settings import log_mapped, log_opening, merged_options, opening_options, session_view
 from app.refusal import Refusal, ServerFault
 from app.telemetry import log, log_failure
 from engine import EngineError
@@ -94,14 +94,14 @@ class Session:
             if failure is not None:
                 self._refuse(failure, None)
             async with CycleFreeTaskGroup() as tasks:
-                self._responses.start(tasks)
+                self._start(tasks)
                 async for one in received:
                     if not self._over:
                         await metered(self._take(one), self._context.loop_time)
                     if self.closed:
                         break
                     await self._context.loop_time.turn()
-                self._responses.leave()
+                self._leave()
         finally:
             self._forget()
 
@@ -112,7 +112,7 @@ class Session:
     def away(self) -> None:
         """Mark the client as disconnected: no audio is sent until it resumes."""
         log("session.away", session=self.id)
-        self._responses.set_present(False)
+        self._set_present(False)
 
     def back(self, last_seen_s: float | None = None) -> None:
         """Continue with a client that has reconnected, and send it the current settings.
@@ -125,7 +125,7 @@ class Session:
         self._emit(server_events.SessionUpdatedEvent(self._view()))
         if last_seen_s is not None:
             self._responses.replay(last_seen_s)
-        self._responses.set_present(True)
+        self._set_present(True)
 
     async def quiet(self) -> None:
         """Wait until no answer is in progress."""
@@ -134,8 +134,28 @@ class Session:
     def end(self, code: str, message: str) -> None:
         """Announce that the server ends the session, and fail the answers in progress. Cancel ``run`` afterwards."""
         self._over = True  # events that arrive from now on would never be completed
-        self._responses.active.fail_all(code, message)
+        self._fail_all(code, message)
         self._refuse(ServerFault(code, message), None)
+
+    def _start(self, tasks: asyncio.TaskGroup) -> None:
+        """Run answers in ``tasks``."""
+        self._responses.start(tasks)
+
+    def _leave(self) -> None:
+        """Cancel everything without events, since the client has left. May be called twice."""
+        self._responses.leave()
+
+    def _set_present(self, present: bool) -> None:
+        """Set whether the client is connected."""
+        self._responses.set_present(present)
+
+    def _fail_all(self, code: str, message: str) -> None:
+        """Fail the answers in progress."""
+        self._responses.active.fail_all(code, message)
+
+    def _silence(self) -> None:
+        """Stop all answers, since the client wants silence."""
+        self._responses.active.interrupt("client_cancelled")
 
     async def _take(self, received: Received) -> None:
         """Handle one client event. All errors below this become one event."""
@@ -160,7 +180,7 @@ class Session:
             case client_events.MuteInput() | client_events.AddContext():
                 self._emit(server_events.ObeyedEvent(received.event, received.event_id))
             case client_events.CloseSession():
-                self._responses.active.interrupt("client_cancelled")
+                self._silence()
                 self.closed = True
                 self._emit(server_events.SessionEndedEvent(self._view(), received.event_id))
             case _:
@@ -358,18 +378,16 @@ class Session:
         """Merge new settings. After a Refusal nothing has changed, except when only an unsupported tool was refused."""
         offer = functions_only(patch, "session")
         servers, unserved = self._responses.hosted.read(offer)
-        options, unknown = session_options(self._options, offer.patch)
+        options, unknown = merged_options(self._context, self._options, offer.patch)
         check_settings(options, self._context.engine.model, "session")
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
-        if self._responses.runner.has_spoken and before != after:
+        if self._has_spoken and before != after:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
         self._hold_settings(options)
         await self._responses.memory.use(None if options.parley.memory is None else options.parley.memory.user)
         log_mapped(self._context, self.id, options, unknown)
-        self._options = options
-        self._responses.configure(options)
-        self._input.configure(options)
+        self._configure(options)
         if options.parley.resume and self._resume_token is None:
             self._resume_token = self._new_resume_token()
         if "tools" in patch:
@@ -378,6 +396,17 @@ class Session:
         self._responses.hosted.list_new()
         if offer.refusal is not None:
             raise offer.refusal
+
+    def _configure(self, options: SessionOptions) -> None:
+        """Apply settings."""
+        self._options = options
+        self._responses.configure(options)
+        self._input.configure(options)
+
+    @property
+    def _has_spoken(self) -> bool:
+        """Whether the client has received any audio."""
+        return self._responses.runner.has_spoken
 
     def _hold_settings(self, options: SessionOptions) -> None:
         """Count the settings as held. Raises Refusal if the server has no memory for them."""

@@ -31,9 +31,23 @@ def opening_options(context: SessionContext, start: dict[str, Any], asked_model:
     offer = functions_only(start, "session")
     if offer.refusal is not None:
         raise offer.refusal
-    opened = session_options(options, offer.patch)[0]
+    opened, _ = merged_options(context, options, offer.patch)
     check_settings(opened, model, "session")
     return opened
+
+
+def merged_options(
+    context: SessionContext, options: SessionOptions, patch: dict[str, Any]
+) -> tuple[SessionOptions, list[str]]:
+    """Return the settings merged with ``patch`` as they take effect, and the paths of unknown fields. Raises Refusal.
+
+    With a duplex model there are no turns to detect or to transcribe, and it hears the microphone as it is.
+    """
+    merged, unknown = session_options(options, patch)
+    if context.engine.model.duplex is not None:
+        input = replace(merged.audio.input, turn_detection=None, transcription=None, noise_reduction=None)
+        merged = replace(merged, audio=replace(merged.audio, input=input))
+    return merged, unknown
 
 
 def session_view(
@@ -55,6 +69,8 @@ def session_view(
         "understands_speech": model.understands_speech,
         "notes": list(model.notes),
     }
+    if model.duplex is not None:
+        loaded["duplex"] = True
     if context.memory is not None:
         loaded["memory_available"] = True
     if resume_token is not None:

@@ -27,7 +27,7 @@ from app.recording.taps import part_names
 from app.recording.virtual_loop import VirtualLoop
 from app.settings import settings_of
 from app.telemetry import Metrics
-from engine import EngineSpec, parse_config
+from engine import ConfigError, EngineSpec, parse_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def replay(recorded: RecordedSession, spec: EngineSpec | None = None, vad: Calla
     """Replay a session with a deployment; by default its own.
 
     Raises:
-        EngineError: The deployment does not start.
+        EngineError: The deployment does not start, or its model is duplex.
         Refusal: It does not accept the session's initial settings.
     """
     engine = ReplayedEngine(recorded.requests, interims=spec is None)
@@ -54,6 +54,10 @@ def replay(recorded: RecordedSession, spec: EngineSpec | None = None, vad: Calla
     engine.thread = EngineThread(in_process(spec), lambda: _wake(loop))
     try:
         with engine.thread.running():
+            if engine.model.duplex is not None:
+                raise ConfigError(
+                    f"Sessions with {engine.model.name} can't be replayed: it is duplex, and follows a clock."
+                )
             began_s = time.monotonic()
             run = _Run(recorded, replace(_context(recorded, spec, engine, loop), vad=vad, **seams), loop)
             events = loop.run_until_complete(run.serve())

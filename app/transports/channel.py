@@ -53,6 +53,11 @@ class PlayedAudio(Protocol):
         """Return the seconds between sending a sample and the listener hearing it."""
         ...
 
+    @property
+    def ahead_s(self) -> float:
+        """Return the seconds of audio that the listener has still to play, including silence that was put between."""
+        ...
+
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
 

@@ -11,8 +11,8 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 
+from app.realtime.duplex_session import session_of
 from app.realtime.protocol.server_events import ErrorEvent
-from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.refusal import ServerFault
 from app.service import Service
@@ -42,7 +42,12 @@ class Connection:
         self._sessions = sessions
         self._now = context.now
         self._channel = channel
-        profile = replace(opening.profile, new_resume_token=lambda: sessions.issue(resumable))
+        profile = replace(
+            opening.profile,
+            new_resume_token=lambda: sessions.issue(resumable),
+            unsent_s=lambda: resumable.unsent_s,
+            ahead_s=lambda: resumable.ahead_s,
+        )
         if resumable.sound is not None:
             profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)
         self._asked_model = opening.model
@@ -55,7 +60,7 @@ class Connection:
             emit = recording.recorded(emit)
             self._received = lambda: recording.received(resumable.received())
             resumable.on_detached = recording.end
-        self.session = Session(context, emit, opening.model, opening.settings, profile)
+        self.session = session_of(context, emit, opening.model, opening.settings, profile)
         resumable.away = weak_method(self.session.away)
         resumable.back = weak_method(self.session.back)
         self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()

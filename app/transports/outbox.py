@@ -32,6 +32,11 @@ class Outbox:
         self._seconds = 0.0
         self._news = asyncio.Event()
 
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of audio that wait."""
+        return self._seconds
+
     def put(self, text: str, seconds: float = 0.0) -> None:
         """Append a message with ``seconds`` of audio. Beyond a limit it is dropped, and the connection must end."""
         if self._chars + len(text) > MAX_CHARS or self._seconds + seconds > self._limit_s:

@@ -16,7 +16,13 @@ from itertools import count
 from app.ids import elsewhere, new_id
 from app.limits.principal import Principal
 from app.realtime.protocol.client_events import InputSamples, Received
-from app.realtime.protocol.server_events import AudioDeltaEvent, OutputAudioClearedEvent, ServerEvent, SoundPlayedEvent
+from app.realtime.protocol.server_events import (
+    AudioDeltaEvent,
+    BackgroundAudioEvent,
+    OutputAudioClearedEvent,
+    ServerEvent,
+    SoundPlayedEvent,
+)
 from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
@@ -105,6 +111,16 @@ class ResumableSession:
         """Whether the session waits for a client that has disconnected."""
         return self._event_log is not None
 
+    @property
+    def unsent_s(self) -> float:
+        """Return the seconds of audio that wait for the connected client."""
+        return 0.0 if self._channel is None else self._channel.outbox.seconds
+
+    @property
+    def ahead_s(self) -> float:
+        """Return the seconds of audio that the listener has still to play, if the server plays."""
+        return 0.0 if self.sound is None else self.sound.ahead_s
+
     def keep(self) -> None:
         """Number and store all events from now on. May be called twice."""
         if self._event_log is None:
@@ -116,6 +132,8 @@ class ResumableSession:
         if isinstance(event, AudioDeltaEvent) and self.sound is not None:
             self.sound.play(sound := event.pcm)
             event = SoundPlayedEvent(event.ref, len(event.pcm) // 2)
+        elif isinstance(event, BackgroundAudioEvent) and self.sound is not None:
+            self.sound.play(event.pcm)
         elif isinstance(event, OutputAudioClearedEvent) and self.sound is not None:
             self.sound.stop()
         seconds = event.seconds if isinstance(event, AudioDeltaEvent) else 0.0

@@ -141,9 +141,11 @@ class Engine:
         Args:
             request: The request.
             inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request. They end with the user's turn.
+                Those of a duplex model (``ModelInfo.duplex``) end with the conversation. In a pause it hears silence.
 
         Returns:
-            A context manager of the answer's chunks. If the request fails, iterating raises one EngineError.
+            A context manager of the answer's chunks. If the request fails, iterating raises one EngineError. A duplex
+            model gives a frame of Audio every ``frame_s``, even if it is silent; its sessions never wait for a slot.
         """
         return self._orchestrator.open(request, inputs)
 

@@ -156,11 +156,11 @@ def _as_engine_error(request: str, error: BaseException) -> EngineError:
 
 async def _ended(task: asyncio.Task[None]) -> None:
     """Wait until a task has ended, even if this call is cancelled meanwhile."""
-    cancelled: asyncio.CancelledError | None = None
+    cancelled = False  # not the error itself: its traceback has this frame, and would keep the request alive
     while not task.done():
         try:
             await asyncio.wait([task])
-        except asyncio.CancelledError as again:
-            cancelled = again
-    if cancelled is not None:
-        raise cancelled
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError

@@ -17,7 +17,8 @@ from engine.core import Duplex, DuplexCounts, Pcm, Wave
 GRACE_S = 0.04  # seconds that a frame may come late before silence takes its place
 PHASES = 4  # due times are multiples of frame_s / PHASES, so that the frames of several sessions step together
 CUSHION = 3  # frames of late sound that are kept: after a pause of the network they protect against the next one
-ON_TIME = 12  # consecutive frames on time (1 s) after which sound is no longer late
+ON_TIME = 12  # consecutive frames on time (1 s) after which further sound is no longer late
+STOPPED = 25  # consecutive missing frames (2 s) after which further sound is not late either: the user had stopped
 REVIEW = 25  # frames (2 s) between two decisions to shorten the delay
 FULL_S = 2.0  # seconds of waiting sound from which the adapter reads no more
 
@@ -58,7 +59,7 @@ class FrameClock:
         self._heard = False  # whether any sound has come
         self._owed = 0  # samples that are late if they still come: silence was stepped in their place
         self._dropped = 0  # late samples that are not yet counted, less than a frame
-        self._on_time = 0  # consecutive frames that were complete when they were due
+        self._on_time = 0  # consecutive frames that were complete when they were due; below 0: that were missing
         self._least = math.inf  # the least number of samples after a frame, since the last review
         self._reviewed = 0
 
@@ -111,8 +112,8 @@ class FrameClock:
         self._number += 1
         self._due_s += self.frame_s
         self.counts.frames += 1
-        self._on_time = 0 if self._silent else self._on_time + 1
-        if self._on_time >= ON_TIME:
+        self._on_time = min(self._on_time, 0) - 1 if self._silent else max(self._on_time, 0) + 1
+        if not -STOPPED < self._on_time < ON_TIME:
             self._owed = 0
         self._review()
         return frame

@@ -103,6 +103,11 @@ class StageRequest:
         return self.clock is not None and self.needs_input
 
     @property
+    def has_prompt(self) -> bool:
+        """Whether a duplex stage still computes its prompt."""
+        return self.clock is not None and not self.needs_input
+
+    @property
     def being_read(self) -> bool:
         """Whether its input is complete, but the adapter has not yet produced an item."""
         return not self.stepped and self.inputs.ended and not self.ready

@@ -9,6 +9,7 @@ import pytest
 
 from tests.app.local_decoder import LocalDecoder
 from tests.app.rig import Client, LoudnessVad, Running, running, script_spec, talking
+from tests.app.scripted import duplex_spec
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,6 +23,13 @@ def decodes_here() -> Iterator[None]:
 @pytest.fixture
 async def server() -> AsyncGenerator[Running]:
     async with running(script_spec(), vad=LoudnessVad) as one:
+        yield one
+
+
+@pytest.fixture
+async def duplex() -> AsyncGenerator[Running]:
+    """A server whose model listens while it speaks."""
+    async with running(duplex_spec(), vad=LoudnessVad) as one:
         yield one
 
 

@@ -19,3 +19,11 @@ def script_spec(**server: Any) -> EngineSpec:
     return dataclasses.replace(
         spec, launcher="inline", server=section, options={"frames_per_word": 2}, heartbeat=patient
     )
+
+
+def duplex_spec(**server: Any) -> EngineSpec:
+    """The scripted duplex model in this very process, with the given ``server:`` section."""
+    spec = load_config(ROOT / "configs" / "script_duplex.yaml")
+    patient = dataclasses.replace(spec.heartbeat, timeout_s=20.0)
+    section = {"host": "127.0.0.1", "port": 0, **server}
+    return dataclasses.replace(spec, launcher="inline", server=section, heartbeat=patient)

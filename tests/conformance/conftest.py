@@ -50,6 +50,13 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
 
 
 @pytest.fixture(scope="session")
+def duplex(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
+    """The scripted duplex model, served."""
+    with _served("script_duplex", tmp_path_factory.mktemp("tls")) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
 def nano(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
     """The built-in model, served."""
     with _served("nano", tmp_path_factory.mktemp("tls")) as place:

@@ -26,6 +26,7 @@ CASES = [
     for client in clients(programs)
     for scenario in scenarios
 ]
+DUPLEX = [case for case in CASES if str(case.id).endswith("voice") and str(case.id).startswith("openai_")]
 HOSTED = [
     pytest.param(client, scenario, id=f"{client.name}-{scenario}")
     for client in clients("over_mcp*")
@@ -69,6 +70,17 @@ def test_a_voice_turn_with_the_built_in_model(
     report = play(client, "voice", nano, speech[0])
     assert not report.errors
     assert SAID in report.transcript.lower()
+    assert report.audio_s > 0.5
+
+
+@pytest.mark.parametrize(("client", "scenario"), DUPLEX)
+def test_a_duplex_conversation(
+    client: Client, scenario: str, duplex: Place, speech: tuple[str, float], play: Play
+) -> None:
+    """The client speaks as in any session. Nothing tells it of a turn, and the model answers."""
+    report = play(client, scenario, duplex, speech[0])
+    assert not report.errors
+    assert re.fullmatch(r"I heard \d+ words?\.", report.transcript)
     assert report.audio_s > 0.5
 
 

@@ -6,6 +6,7 @@ Weights are scaled by fan-in, so that tokens vary. ``python -m tests.oracles.tin
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +201,18 @@ def _kyutai_codec(codec: dict[str, Tensor], heads: int) -> dict[str, Tensor]:
         whole = torch.cat([parts[one] for one in "qkv"])
         found[f"{stack}.transformer.{rest}.self_attn.in_proj_weight"] = whole
     return found
+
+
+def kyutai_codec_shapes(codec: Any) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a MimiModel's tensors in Kyutai's format."""
+    own = {flat(name): value for name, value in codec.state_dict().items()}
+    return {name: tuple(value.shape) for name, value in _kyutai_codec(own, codec.config.num_attention_heads).items()}
+
+
+def flat(name: str) -> str:
+    """Return the name that a tensor of MimiModel has in a checkpoint of transformers."""
+    name = re.sub(r"^(en|de)coder\.((en|de)coder_transformer|downsample|upsample)", r"\2", name)
+    return re.sub(r"(en|de)coder_seanet\.", "", name)
 
 
 def _kyutai_codec_name(name: str, value: Tensor) -> str:

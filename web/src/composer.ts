@@ -33,7 +33,8 @@ export class Composer {
   learn({ abilities }: Loaded): void {
     this.sees = abilities?.includes("image") ?? true;
     element("picture").hidden = !this.sees;
-    question.placeholder = this.sees ? "Type, or add a picture" : "Type a message";
+    question.disabled = abilities !== undefined && !abilities.includes("text");
+    question.placeholder = question.disabled ? "This model only listens: speak" : this.sees ? "Type, or add a picture" : "Type a message";
   }
 
   ask(text: string): void {

@@ -24,13 +24,13 @@ Format = PcmFormat | PcmuFormat | PcmaFormat
 
 
 class MicrophoneDecoder:
-    """Decodes one microphone's bytes, in order, to int16 [samples] at MIC_RATE_HZ. Raises MediaError for half a
+    """Decodes one microphone's bytes, in order, to int16 [samples] at ``rate_hz``. Raises MediaError for half a
     sample.
     """
 
-    def __init__(self, format: Format) -> None:
+    def __init__(self, format: Format, rate_hz: int = MIC_RATE_HZ) -> None:
         self._format = format
-        self._resampler = Resampler(rate_of(format), MIC_RATE_HZ)
+        self._resampler = Resampler(rate_of(format), rate_hz)
 
     def push(self, data: bytes) -> Pcm:
         return self._resampler.push(samples_of(data, self._format))

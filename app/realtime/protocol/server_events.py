@@ -284,6 +284,12 @@ class AudioDeltaEvent(Struct, frozen=True):
     seconds: float
 
 
+class BackgroundAudioEvent(Struct, frozen=True):
+    """Audio of a duplex model between its responses, if the server plays: int16 little-endian at SPEAKER_RATE_HZ."""
+
+    pcm: bytes
+
+
 class SoundPlayedEvent(Struct, frozen=True):
     """The transport sent the next audio itself, without an event: ``samples`` at SPEAKER_RATE_HZ."""
 
@@ -452,7 +458,7 @@ HostedToolEvent = (
     | HostedCallApprovedEvent
     | ApprovalRequestedEvent
 )
-LiveEvent = SessionPausedEvent | SessionResumedEvent | SoundPlayedEvent
+LiveEvent = SessionPausedEvent | SessionResumedEvent | SoundPlayedEvent | BackgroundAudioEvent
 """Events that the Realtime protocol does not have."""
 ServerEvent = (
     PlainEvent | SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | LiveEvent

@@ -83,6 +83,10 @@ class Phone:
         """Return the seconds between sending a sample and the listener hearing it."""
         return self._stream.way_s + self.delay_s
 
+    @property
+    def ahead_s(self) -> float:
+        return sum(len(pcm) for pcm in self._waiting if pcm is not None) / RATE_HZ
+
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ; an answer's last packet is padded with silence. Never waits."""
         self._waiting.append(self._down.push(whole_frames(pcm)))

@@ -55,6 +55,12 @@ class OpusTrack(MediaStreamTrack):
         self._news = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
 
+    @property
+    def ahead_s(self) -> float:
+        """Return the seconds of audio that are waiting here, or whose time is still to come."""
+        sent_s = 0.0 if self._origin_s is None else self._origin_s + self._ticks / CLOCK_HZ - self._now()
+        return max(0.0, sent_s) + len(self._frames) * FRAME_S
+
     def push(self, pcm: bytes) -> None:
         """Add little-endian int16 at SPEAKER_RATE_HZ; an incomplete last frame is padded with silence. Never waits."""
         samples = whole_frames(pcm)

@@ -102,6 +102,10 @@ class PeerConnection:
         """Return the seconds between sending a sample and the listener hearing it."""
         return self._way_s + self.delay_s
 
+    @property
+    def ahead_s(self) -> float:
+        return self._track.ahead_s
+
     def play(self, pcm: bytes) -> None:
         """Send little-endian int16 at SPEAKER_RATE_HZ as packets. Never waits."""
         self._track.push(pcm)

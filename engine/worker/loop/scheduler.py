@@ -116,7 +116,7 @@ class Scheduler:
         batch = [req for req in ranked if req.info.name == stage and req.on_clock == ranked[0].on_clock]
         if self._waits_for_frame(batch[0], now_s, next_frame):
             return []
-        if batch[0].alone:
+        if batch[0].alone or batch[0].has_prompt:  # the prompts of several sessions would take longer than a frame
             return batch[:1]
         batch = [req for req in batch if not req.alone]
         sizes = itertools.accumulate(len(req.together) for req in batch)

@@ -17,7 +17,8 @@ from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)
 
-USABLE = 0.9  # the part of a frame that steps may take; the rest is for the step loop
+USABLE = 0.9  # the part of a frame that may be used; the rest is a reserve
+LOOP_S = 0.0002  # the step loop's time for a frame of one session; benchmarks.duplex measures half of it
 STEPS = 7  # measured steps of each batch size
 
 
@@ -50,7 +51,7 @@ def fitting(took_s: Mapping[int, float], limit_s: float) -> int:
     """Return the number of sessions whose frames are in time.
 
     When a frame is due, a step with another session may just have begun. So the steps of one session and of all
-    sessions must fit into the limit; a single session needs only its own step.
+    sessions must fit into the limit, with the step loop's own time. A single session needs only its own step.
 
     Args:
         took_s: The duration of a step for some batch sizes, in ascending order, from 1.
@@ -60,7 +61,8 @@ def fitting(took_s: Mapping[int, float], limit_s: float) -> int:
         return 0
     sizes = range(1, max(took_s) + 1)
     times_s = np.interp(sizes, list(took_s), list(took_s.values()))
-    return max([1, *(size for size, step_s in zip(sizes, times_s, strict=True) if step_s + took_s[1] <= limit_s)])
+    frames_s = times_s + took_s[1] + LOOP_S * np.array(sizes)
+    return max([1, *(size for size, frame_s in zip(sizes, frames_s, strict=True) if frame_s <= limit_s)])
 
 
 def _sizes(info: StageInfo) -> list[int]:

@@ -21,13 +21,13 @@ from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.mcp import ToolServers
 from app.media.images import Image
 from app.realtime.conversation.utterance import Utterance
+from app.realtime.duplex_session import session_of
 from app.realtime.input.endpointing import SentenceEndOfTurn
 from app.realtime.ports import EndpointingContext
 from app.realtime.protocol.audio_formats import sounds_of
 from app.realtime.protocol.from_wire import decode
 from app.realtime.protocol.items import MessageItem, UserAudio
 from app.realtime.protocol.to_wire import encode
-from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
@@ -173,7 +173,7 @@ class Talk:
         self.now_s = 100.0
         self._said: asyncio.Queue[Any] = asyncio.Queue()
         self.work_s = 0.0
-        context = SessionContext(
+        self.context = context = SessionContext(
             engine,
             self.metrics,
             limits or Limits(),
@@ -185,7 +185,7 @@ class Talk:
             tool_servers=tool_servers or ToolServers(),
         )
         self.decoding = context.decoding
-        self.session = Session(context, self._tell)
+        self.session = session_of(context, self._tell)
 
     def _worked(self) -> float:
         """The clock of the loop's slices: each look at it takes ``work_s``."""

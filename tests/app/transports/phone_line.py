@@ -34,7 +34,7 @@ class PhoneLine:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: Service) -> None:
         self._reader, self._writer = reader, writer
-        self.delay_s, self.lag_s, self.last_seen_s = 0.0, 0.06, time.monotonic()
+        self.delay_s, self.lag_s, self.ahead_s, self.last_seen_s = 0.0, 0.06, 0.0, time.monotonic()
         self.channel = Channel(self, service.settings.limits, service.loop_time(Principal()), sound=self)
 
     async def messages(self) -> AsyncGenerator[str | Received]:

@@ -22,6 +22,7 @@ from app.transports.resumable_session import ResumableSession
 from app.transports.socket_protocol import SocketProtocol
 from engine.aio.task_group import CycleFreeTaskGroup
 from tests.app.rig import Client, eventually, keys_file, running, script_spec, silence, talking
+from tests.app.scripted import duplex_spec
 from tests.app.transports.malformed import HEAD, UPGRADE
 from tests.attacks.raw import TEXT, frame, upgraded
 
@@ -166,6 +167,31 @@ async def test_a_session_that_is_over_is_freed_at_once(
             async with talking(server) as client:
                 await said(client)
                 assert len(parts) >= len(PARTS) - 1
+            await server.empty()
+            await eventually(lambda: not parts)
+
+
+async def words_of_a_duplex_model(client: Client) -> None:
+    await client.configure(instructions="say: one two three four five six")
+    await client.append(silence(0.02))
+    await client.until("response.output_audio.delta")
+
+
+async def a_duplex_model_that_starts_anew(client: Client) -> None:
+    await words_of_a_duplex_model(client)
+    await client.configure(instructions="say: one")
+    await client.until("response.output_audio.delta")
+
+
+@pytest.mark.parametrize("said", [nothing, words_of_a_duplex_model, a_duplex_model_that_starts_anew])
+async def test_a_duplex_session_that_is_over_is_freed_at_once(
+    said: Callable[[Client], Awaitable[None]], parts: WeakSet[Any]
+) -> None:
+    async with running(duplex_spec()) as server:
+        for _ in range(2):
+            async with talking(server) as client:
+                await said(client)
+                assert parts
             await server.empty()
             await eventually(lambda: not parts)
 

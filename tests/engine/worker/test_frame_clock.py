@@ -130,7 +130,16 @@ def test_sound_at_double_speed_fills_no_memory() -> None:
     assert session.longest <= 2 * DUPLEX.rate_hz + PACKET
 
 
-@pytest.mark.parametrize("pace", [0.999, 1.001])
+@pytest.mark.parametrize(("resumes_s", "recording_s"), [(3.0, 5.0), (2.0, 7.0)])
+def test_a_recording_is_not_late_after_speech_in_time_or_a_long_silence(resumes_s: float, recording_s: float) -> None:
+    first, second, recording = sound(2), sound(2), sound(3)
+    at_once = [(recording_s, piece) for _, piece in packets(recording)]
+    session = Simulated().run([*packets(first), *packets(second, resumes_s), *at_once], 11.0)
+    assert session.counts.dropped == 0
+    assert session.heard.tolist() == [*first.tolist(), *second.tolist(), *recording.tolist()]
+
+
+@pytest.mark.parametrize("pace", [0.995, 1.005])
 def test_a_microphone_with_another_clock_stays_in_time(pace: float) -> None:
     said = sound(120)
     session = Simulated().run(packets(said, pace=pace), 120 / pace)

@@ -58,7 +58,7 @@ class MoshiNet:
         self.decoder = MimiDecoder(codec, codec_sizes, lm.sizes.own, slots + 1)
         self.sessions: dict[int, MoshiSession] = {}
         self._states = [*slot_states(self.encoder), *slot_states(self.decoder)]
-        self._captured = Captured("moshi", self._compute, self._idle, lm.device)
+        self._captured = Captured("moshi", self._compute, self._idle, lm.device, codec.static)
         self._lengths = doubled(SHORTEST, lm.window) if lm.temporal.kernels is None else [lm.window]
 
     @torch.inference_mode()

@@ -36,6 +36,7 @@ from engine.worker.stage_request import StageRequest
 log = logging.getLogger(__name__)
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
+BLOCK = MIC_RATE_HZ // 50  # samples that the decoders take at a time
 PIECE = MIC_RATE_HZ // 5  # maximum samples per step, 10 to 20 ms of computing
 SPEAKERS = 8  # maximum concurrent speakers; decoders take 60 MB each
 CEPSTRUM = MIC_RATE_HZ // 100  # samples per cepstrum, the unit of the decoder's positions
@@ -72,10 +73,13 @@ class Search:
     phones: Any
     hush: Hush
     user_audio: list[Pcm] = field(default_factory=list[Pcm])
+    rest: Pcm = field(default_factory=lambda: np.empty(0, np.int16))
+    """Incomplete block: the decoders update the cepstral mean at each call, so all blocks have one length."""
 
     def start(self, mean: str, hush: Hush) -> None:
         self.hush = hush
         self.user_audio = []
+        self.rest = self.rest[:0]
         for decoder in (self.requests, self.phones):
             _start(decoder, mean)
 
@@ -85,12 +89,20 @@ class Search:
     def finish(self) -> None:
         """Feed the remaining samples, because no more audio follows."""
         self._hear(self.hush.end())
+        self._decode(self.rest)
 
     def _hear(self, piece: Pcm) -> None:
-        if len(piece):
-            self.user_audio.append(piece)
+        self.user_audio.append(piece)
+        fresh = np.concatenate([self.rest, piece])
+        whole = len(fresh) // BLOCK * BLOCK
+        for at in range(0, whole, BLOCK):
+            self._decode(fresh[at : at + BLOCK])
+        self.rest = fresh[whole:]
+
+    def _decode(self, block: Pcm) -> None:
+        if len(block):
             for decoder in (self.requests, self.phones):
-                decoder.process_raw(piece.tobytes())
+                decoder.process_raw(block.tobytes())
 
     def end(self) -> None:
         for decoder in (self.requests, self.phones):
@@ -227,13 +239,13 @@ class Ears:
         return search.margin() if voice and search.coverage() > COVERAGE else -math.inf
 
     def _start_over(self, req: StageRequest, hearing: Hearing) -> None:
-        """Restart the search from the first sample, with the cepstral mean of the speech so far."""
+        """Restart the search from the first sample, with the cepstral mean of the speech known then."""
         self._release(req.slot)
         search = self._held[req.slot] = self._free.pop() if self._free else self._search()
         hearing.searched = 0
         utterance = hearing.utterance
         utterance.stale = False
-        pcm = utterance.pcm()
+        pcm = utterance.pcm(0, utterance.known)
         noise = noise_of(pcm)
         voices = through(Voices(self._net, noise), pcm)
         left = noise_of(voices)

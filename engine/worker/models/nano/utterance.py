@@ -55,6 +55,8 @@ class NanoUtterance:
         """Sample at which the voice ended at the last restart; 0 if there is nothing to search yet."""
         self.stale = False
         """Whether the search must restart from the first sample, because much was added or some was removed."""
+        self.known = 0
+        """Samples that were kept when it last became stale: the restart uses no more, however late it comes."""
         self._frames: list[Pcm] = []
         self._levels: list[float] = []  # root mean square of every kept frame
         self._ranked: list[float] = []  # the same, sorted
@@ -106,8 +108,7 @@ class NanoUtterance:
         if self._behind <= AFTER and len(rest):
             self._keep(rest, float(_levels(rest[None])[0]))
         if self.voice_end and not self.basis and not self.too_long:  # too short to have a mean so far
-            self.basis = self.voice_end
-            self.stale = True
+            self._restart()
 
     @property
     def _floor(self) -> float:
@@ -147,8 +148,12 @@ class NanoUtterance:
             while self._recent:
                 self._keep(*self._recent.popleft())
         if self._outgrown:
-            self.basis = self.voice_end
-            self.stale = True
+            self._restart()
+
+    def _restart(self) -> None:
+        self.basis = self.voice_end
+        self.known = len(self)
+        self.stale = True
 
     @property
     def _outgrown(self) -> bool:

@@ -141,3 +141,18 @@ class TestOpus:
     @pytest.mark.parametrize("payload", [b"", b"\xff" * 12, bytes(1500), b"\x00"])
     def test_garbage_is_a_loss(self, payload: bytes) -> None:
         assert len(OpusDecoder().decode(payload)) <= 16_000 * 0.12
+
+
+async def test_it_knows_how_far_it_is_ahead_of_the_listener() -> None:
+    clock = Clock()
+    voice = OpusTrack(clock)
+    assert voice.ahead_s == 0.0
+    voice.push(tone(0.08).tobytes())
+    assert voice.ahead_s == pytest.approx(0.08)
+    for _ in range(4):
+        await packet(voice)
+    assert voice.ahead_s == pytest.approx(0.08)
+    clock.now_s += 0.05
+    assert voice.ahead_s == pytest.approx(0.03)
+    clock.now_s += 1.0
+    assert voice.ahead_s == 0.0

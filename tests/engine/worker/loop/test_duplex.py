@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.chunk import Audio, Chunk, Speech, Text, kinds
-from engine.core import Duplex, DuplexCounts, Facets, Message, Pcm, Request, StageInfo, TextPart
+from engine.core import Duplex, DuplexCounts, Facets, Message, StageInfo, TextPart
 from engine.errors import RequestError
 from engine.ipc import messages
 from engine.worker.asr.transcribing import pcm_of
 from engine.worker.loop.scheduler import Scheduler
 from engine.worker.models.script_duplex import ScriptDuplex
-from engine.worker.stage import Stage, StageConfig
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from tests.engine.fakes import Desk, FakeStage, Result, echo, fed, only, opened, turns, working
+from tests.engine.conversations import Clock, Conversations, conversing, speech
+from tests.engine.fakes import FakeStage, Result, echo, fed, only, opened
 
 DUPLEX = Duplex()
-FRAME_MS, PACKET_MS = 80, 20
-PACKET = 480
-
-
-class Clock:
-    """The time of the worker and of its event loop, in whole milliseconds."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> float:
-        return self.now_ms / 1000
-
-    def pass_s(self, seconds: float) -> None:
-        self.now_ms += round(seconds * 1000)
 
 
 class Ear(FakeStage):
@@ -81,66 +65,6 @@ class Slow(FakeStage):
         req.pending.clear()
         req.needs_input = False
         return []
-
-
-class Conversations:
-    """A desk whose clock the test moves, with microphones that send packets of 20 ms."""
-
-    def __init__(self, desk: Desk, clock: Clock) -> None:
-        self.desk = desk
-        self._clock = clock
-        self._microphones: dict[str, Iterator[Pcm]] = {}
-
-    def join(self, run: str, sound: Pcm | None = None, credit: int = 1 << 20, prompt: tuple[Message, ...] = ()) -> None:
-        asked = Request(id=run, session="s", messages=prompt, live=True)
-        self.desk.put(messages.Open(run, asked, ("duplex",), credit))
-        if sound is not None:
-            self._microphones[run] = iter(np.split(sound, len(sound) // PACKET))
-
-    def leave(self, run: str) -> None:
-        self._microphones.pop(run, None)
-        self.desk.put(messages.Close(run))
-
-    async def last(self, seconds: float) -> None:
-        """Let this time pass, in steps of a packet."""
-        end_ms = self._clock.now_ms + round(seconds * 1000)
-        next_ms = self._clock.now_ms
-        while self._clock.now_ms < end_ms:
-            next_ms += PACKET_MS
-            self._clock.now_ms = max(self._clock.now_ms, next_ms)
-            for run, pieces in self._microphones.items():
-                if (piece := next(pieces, None)) is not None:
-                    self.desk.put(messages.Feed(run, Speech(piece)))
-            await turns(12)
-
-    @property
-    def counts(self) -> DuplexCounts:
-        return self.desk.worker.beat("w").duplex["duplex"]
-
-    def chunks(self, run: str) -> list[Any]:
-        return [emit.chunk for emit in self.desk.of(messages.Emit, run)]
-
-    def numbers(self, run: str) -> list[int | None]:
-        return [chunk.frame for chunk in only(Audio, self.chunks(run))]
-
-
-@asynccontextmanager
-async def conversing(*stages: Stage, clock: Clock) -> AsyncGenerator[Conversations]:
-    loop = asyncio.get_running_loop()
-    real = loop.time
-    loop.time = clock  # type: ignore[method-assign]
-    loop.slow_callback_duration = 1e9  # simulated steps are long
-    try:
-        async with working(*stages, max_batch=8, clock=clock) as desk:
-            yield Conversations(desk, clock)
-    finally:
-        loop.time = real  # type: ignore[method-assign]
-
-
-def speech(*spoken: tuple[float, float]) -> Pcm:
-    """Sound with an amplitude for each part: pairs of seconds and an amplitude from 0 to 1."""
-    parts = [np.full(round(seconds / 0.02) * PACKET, round(level * 32767), np.int16) for seconds, level in spoken]
-    return np.concatenate(parts)
 
 
 async def test_each_frame_gives_one_frame_in_the_same_step() -> None:
@@ -266,6 +190,22 @@ async def test_a_reader_that_does_not_read_stops_nothing() -> None:
         numbers = talk.numbers("deaf")
         assert numbers[5:] == [5 + unread, 6 + unread]
         assert len(talk.numbers("r")) > 48
+
+
+async def test_a_recording_that_is_sent_at_once_is_read_at_the_pace_of_speech() -> None:
+    clock = Clock()
+    async with conversing(Ear(clock), clock=clock) as talk:
+        talk.join("r")
+        talk.desk.put(*(messages.Feed("r", Speech(piece)) for piece in np.split(speech((6, 0.1)), 300)))
+
+        def read() -> int:
+            return sum(grant.n for grant in talk.desk.of(messages.Grant, "r"))
+
+        await talk.last(0.2)
+        assert 64 <= read() <= 128  # 2 s and a few
+        await talk.last(5)
+        assert read() > 280
+        assert talk.counts.dropped == talk.counts.concealed == 0
 
 
 @pytest.mark.parametrize("slow_s", [0.02, 0.06, 0.1])

@@ -57,6 +57,14 @@ def test_a_frame_of_a_duplex_session_comes_before_everything(listeners: list[Lis
         assert plan.urgency(frame, NOW_S)[0] == Urgency.FRAME
 
 
+def test_the_prompts_of_duplex_sessions_step_one_by_one() -> None:
+    prompts = [at(Listener(arrived_s), "b") for arrived_s in (1.0, 2.0)]
+    for prompt in prompts:
+        prompt.clock = FrameClock(Duplex(), DuplexCounts(), NOW_S)
+        prompt.needs_input = False
+    assert scheduler().pick(prompts, NOW_S) == prompts[:1]
+
+
 def test_a_step_waits_for_a_frame_that_it_would_make_late_but_for_one_frame_at_most() -> None:
     frame, other = at(Listener(1.0), "b"), at(LISTENING)
     frame.clock = FrameClock(Duplex(), DuplexCounts(), NOW_S)

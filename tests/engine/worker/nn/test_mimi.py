@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from engine.errors import WeightsError
 from engine.worker.nn.conv import ConvBatch
 from engine.worker.nn.mimi import DEFAULTS, MimiDecoder, MimiEncoder, mimi_sizes
 from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader
+from tests.oracles.tiny_moshi import flat
 from tests.oracles.tiny_qwen3_tts import _weights
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -57,12 +57,6 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
     (tmp_path / "config.json").write_text('{"architectures": ["Tiny"]}')
     sizes, read = mimi_sizes(json.loads(json.dumps(config)), "codec"), reader(tmp_path)
     return Made(theirs, sizes, MimiEncoder(read, sizes, GROUPS, SLOTS), MimiDecoder(read, sizes, GROUPS, SLOTS))
-
-
-def flat(name: str) -> str:
-    """Return the name of a tensor in a checkpoint."""
-    name = re.sub(r"^(en|de)coder\.((en|de)coder_transformer|downsample|upsample)", r"\2", name)
-    return re.sub(r"(en|de)coder_seanet\.", "", name)
 
 
 def reader(folder: Path) -> WeightReader:

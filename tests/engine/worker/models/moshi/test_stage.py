@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +136,7 @@ def test_pieces_become_text() -> None:
 
 def deployed(folder: Path) -> EngineSpec:
     workers = (WorkerSpec(stages=("duplex",), max_batch=2),)
-    return replace(EngineSpec(model="moshi", workers=workers, weights=str(folder), launcher="inline"))
+    return EngineSpec(model="moshi", workers=workers, weights=str(folder), launcher="inline")
 
 
 async def test_an_engine_holds_a_session(checkpoint: Callable[[Sizes], Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from engine.worker.models.moshi.source import MoshiSource
 from engine.worker.nn.sampling_params import SamplingParams
+from engine.worker.stage import StageConfig
 from tests.engine.worker.models.moshi.driven import GREEDY, Said, alone, network, sound, step
 from tests.oracles.tiny_moshi import Sizes
 
@@ -74,3 +77,23 @@ def test_a_shorter_context_remembers_less(checkpoint: Callable[[Sizes], Path]) -
     long, short = (alone(network(checkpoint(SIZES), context=size), heard).tokens for size in (24, 12))
     assert long[:12].tolist() == short[:12].tolist()
     assert long.tolist() != short.tolist()
+
+
+def test_rows_of_no_session_change_nothing(
+    checkpoint: Callable[[Sizes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CUDA graph has more rows than sessions, and reads more of the cache. Here the same shapes run without one."""
+    net, heard = network(checkpoint(SIZES)), sound(30)
+    expected = alone(net, heard)
+    monkeypatch.setattr(net, "_key", lambda batch, longest: (4, SIZES.window))
+    same(alone(net, heard, 2), expected)
+
+
+def test_in_bfloat16_a_session_is_heard(checkpoint: Callable[[Sizes], Path]) -> None:
+    config = StageConfig(checkpoint(SIZES), dtype="bfloat16", slots=2)
+    net = MoshiSource(config).network()
+    said = alone(net, sound(20))
+    assert net.lm.cache.keys.dtype == torch.bfloat16
+    assert said.wave.dtype == np.float32
+    assert np.abs(said.wave).max() > 0.01
+    assert min(said.texts[1:]) >= 0
