@@ -187,7 +187,8 @@ def known_places(folder: Path, ears_at: Path | None) -> Iterator[Place]:
             kept.write_text(json.dumps(known, indent=0, ensure_ascii=False))
     for sentence, at in ((one, at) for one in sentences for at in moments(one)):
         entry = known[key(sentence, at)]
-        moment = EndpointingContext(entry["words"], entry["falling"], heard=True, sound=entry["sound"])
+        known_of = {"words": entry["words"], "falling": entry["falling"], "sound": entry["sound"]}
+        moment = EndpointingContext(**known_of, heard=True, languages=(sentence["language"],))
         pause_ms = 1_000 * sentence["pause_s"] if at == "pause" else None
         yield Place(sentence["language"], sentence["fit"], pause_ms, moment)
 

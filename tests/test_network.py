@@ -27,6 +27,7 @@ def references(text: str) -> set[str]:
     return {first or second for first, second in REFERENCE.findall(text)}
 
 
+@pytest.mark.slow
 def test_a_server_with_its_pages_and_an_answer_stays_at_home() -> None:
     with subject.running("script") as server, httpx.Client(trust_env=False) as client:
         base = server.url.replace("ws:", "http:")

@@ -116,6 +116,7 @@ def sounds(code: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("language", "code"), [block[1:] for block in BLOCKS if block[0] == "serve"])
+@pytest.mark.slow
 def test_a_client_runs_against_a_server(language: str, code: str, clone: Path, server: subject.Subject) -> None:
     assert WRITTEN_ADDRESS in code
     address = server.url.removeprefix("ws://")

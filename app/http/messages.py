@@ -6,6 +6,7 @@ Sizes are checked before anything is decoded, and decoding runs outside the even
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -225,7 +226,7 @@ async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Pa
         case TextContent(text=text):
             return (TextPart(text),)
         case AudioContent(input_audio=sound):
-            recording = await context.scheduler.in_thread(lambda: decode_base64(sound.data))
+            recording = await context.scheduler.in_thread(lambda: io.BytesIO(decode_base64(sound.data)))
             pcm = await context.samples(recording)
             media.take(pcm.nbytes)
             return (AudioPart(pcm),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, Response
@@ -51,13 +51,11 @@ def transcriptions(service: Service) -> APIRouter:
         asked = tuple(granularities or ())
         context = service.context(model=names.model)
         _check(context.engine.model, response_format, asked, include)
-        recording = await service.scheduler.in_thread(file.file.read)
-        await file.close()  # so that it is not held twice
         try:
             if stream:
-                pcm = await while_there(request.receive, context.samples(recording))
+                pcm = await while_there(request.receive, context.samples(file.file))
                 return Live(lambda write: _events(service, names.model, pcm, write), EVENTS, names.headers)
-            whole = _transcript(service, context, recording, response_format)
+            whole = _transcript(service, context, file.file, response_format)
             transcript = await while_there(request.receive, whole)
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
@@ -89,7 +87,7 @@ def _check_words(transcript: TranscriptionResult, model: ModelInfo, granularitie
 
 
 async def _transcript(
-    service: Service, context: SessionContext, recording: bytes, format: Format
+    service: Service, context: SessionContext, recording: BinaryIO, format: Format
 ) -> TranscriptionResult:
     """Transcribe a recording, and find its speech if the format includes times. Raises MediaError."""
     pcm = await context.samples(recording)

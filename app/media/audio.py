@@ -14,7 +14,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from app.media.containers import MediaError, check_length, checked_wav, recognized
+from app.media.containers import MediaError, check_length, check_wav, recognized, writable
 from app.media.opening import opened
 from engine import MIC_RATE_HZ
 from engine.audio.resampler import Resampler
@@ -47,20 +47,21 @@ def pcm16(data: bytes) -> Pcm:
     return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
 
 
-def decode_audio(data: bytes, limit_s: float) -> Pcm:
+def decode_audio(file: bytes | bytearray, limit_s: float) -> Pcm:
     """Decode a WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM file to int16 [samples] at MIC_RATE_HZ, channels mixed.
 
     Decoding stops with an error beyond ``limit_s``, or beyond the samples of that many seconds of stereo at 48 kHz,
-    whatever the header says. Pictures in the file are never decoded.
+    whatever the header says. Pictures in the file are never decoded. A bytearray is changed in place; bytes are copied.
     """
-    container, data = recognized(data)
+    data = writable(file)
+    container = recognized(data)
     if container is None:
         raise MediaError(f"unknown audio or video format: use {_KINDS}")
     if container == "wav":
-        data = checked_wav(data)
+        check_wav(data)
     try:
-        with opened(data, container, SOUND_CODECS) as file:
-            return _sound(file, limit_s)
+        with opened(data, container, SOUND_CODECS) as media:
+            return _sound(media, limit_s)
     except (av.error.FFmpegError, RuntimeError, EOFError):
         raise MediaError(f"the file is damaged or cut off, or its format is unknown: use {_KINDS}") from None
 

@@ -1,17 +1,23 @@
 """Detection of audio and video files by their first bytes, and repair of what taggers and recorders add.
 
-Nothing is decoded here.
+Nothing is decoded here. Files are changed in place, because each copy of a large file counts.
 """
 
 from __future__ import annotations
 
+import re
 import struct
+
+import numpy as np
 
 _STREAMED = 1 << 30
 """A WAV's data length from this value on is a placeholder: a streaming recorder does not know the length yet."""
 _MOST_CHUNKS = 100
 """Maximum number of chunks in a WAV before its audio."""
+_MOST_FORMAT_BYTES = 40
+"""Bytes of a WAV's format; the extensible one is the longest."""
 _MOST_TAGS = 10
+_ZEROS = re.compile(rb"\0+")
 _MOVIE_BOXES = (b"ftyp", b"moov", b"mdat", b"wide")
 _FREE_BOXES = (b"free", b"skip", b"uuid")
 """Boxes without media, which may come first in an MP4."""
@@ -22,31 +28,42 @@ class MediaError(ValueError):
     """The media can't be used. The message is the reason."""
 
 
-def recognized(data: bytes) -> tuple[str | None, bytes]:
-    """Return FFmpeg's name of a file's format, and the file without leading tags and zeros; None if it is unknown.
+def writable(data: bytes | bytearray) -> bytearray:
+    """Return a file that may be changed: the same object, or a copy of bytes."""
+    return data if isinstance(data, bytearray) else bytearray(data)
+
+
+def clear(data: bytearray, start: int, stop: int) -> None:
+    """Set a part of a file to zeros, without memory for as many zeros."""
+    np.frombuffer(data, np.uint8)[start:stop] = 0
+
+
+def recognized(data: bytearray) -> str | None:
+    """Return FFmpeg's name of a file's format, and remove tags and zeros before it; None if it is unknown.
 
     FFmpeg's own detection is not used, since some of its formats refer to other files.
     """
-    rest = data
+    at = 0
     for _ in range(_MOST_TAGS):
-        container = _container_of(rest)
+        container = _container_at(data, at)
         if container is not None:
-            return container, rest
-        if rest[:3] == b"ID3":
-            rest = rest[_tag_length(rest) :]
-        elif rest[:1] == b"\0":
-            zeros = len(rest) - len(rest.lstrip(b"\0"))
-            box = rest[max(0, zeros - 3) :]  # the length field of an MP4's first box starts with zeros
-            rest = box if _container_of(box) == "mov" else rest[zeros:]
+            del data[:at]
+            return container
+        if data.startswith(b"ID3", at):
+            at += _tag_length(data[at : at + 10])
+        elif zeros := _ZEROS.match(data, at):
+            box = max(at, zeros.end() - 3)  # the length field of an MP4's first box starts with zeros
+            at = box if _container_at(data, box) == "mov" else zeros.end()
         else:
             break
-    return ("mp3" if data[:3] == b"ID3" else None), data
+    return "mp3" if data.startswith(b"ID3") else None
 
 
-def _container_of(data: bytes) -> str | None:
-    match data[:4]:
+def _container_at(data: bytearray, at: int) -> str | None:
+    head = bytes(data[at : at + 12])
+    match head[:4]:
         case b"RIFF" | b"RF64" | b"BW64":
-            return "wav" if data[8:12] == b"WAVE" else None
+            return "wav" if head[8:12] == b"WAVE" else None
         case b"fLaC":
             return "flac"
         case b"OggS":
@@ -55,44 +72,40 @@ def _container_of(data: bytes) -> str | None:
             return "matroska"
         case _:
             pass
-    if data[4:8] in _MOVIE_BOXES:
+    if head[4:8] in _MOVIE_BOXES:
         return "mov"
-    if data[4:8] in _FREE_BOXES:
-        length = int.from_bytes(data[:4], "big")
-        return "mov" if data[length + 4 : length + 8] in (*_MOVIE_BOXES, *_FREE_BOXES) else None
-    if data[:1] == b"\xff" and len(data) > 1 and data[1] & 0xE0 == 0xE0:
-        return "mp3" if data[1] & 0x06 else "aac"  # MPEG audio's layer bits are 0 in AAC frames (ADTS)
+    if head[4:8] in _FREE_BOXES:
+        next_box = at + int.from_bytes(head[:4], "big")
+        return "mov" if bytes(data[next_box + 4 : next_box + 8]) in (*_MOVIE_BOXES, *_FREE_BOXES) else None
+    if head[:1] == b"\xff" and len(head) > 1 and head[1] & 0xE0 == 0xE0:
+        return "mp3" if head[1] & 0x06 else "aac"  # MPEG audio's layer bits are 0 in AAC frames (ADTS)
     return None
 
 
-def _tag_length(data: bytes) -> int:
+def _tag_length(header: bytearray) -> int:
     """Return the length of an ID3v2 tag: its header, its body (four groups of seven bits) and its footer."""
-    body = sum((byte & 127) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=False))
-    return 10 + body + (10 if data[5:6] and data[5] & 0x10 else 0)
+    body = sum((byte & 127) << shift for byte, shift in zip(header[6:10], (21, 14, 7, 0), strict=False))
+    return 10 + body + (10 if header[5:6] and header[5] & 0x10 else 0)
 
 
-def checked_wav(data: bytes) -> bytes:
-    """Return a WAV with a sample size that FFmpeg can read. Raises MediaError if the file is cut off.
+def check_wav(data: bytearray) -> None:
+    """Give a WAV a sample size that FFmpeg can read. Raises MediaError if the file is cut off.
 
     FFmpeg itself would accept a file that is shorter than its header says.
     """
     byte_rate, at = 0, 12
-    repaired: bytearray | None = None
     for _ in range(_MOST_CHUNKS):
-        kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        kind, size = bytes(data[at : at + 4]), int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8
         if kind == b"fmt ":
             byte_rate = int.from_bytes(data[at + 8 : at + 12], "little")
-            header = data[at : at + size]
-            if (filled := _filled(header)) != header:
-                repaired = repaired or bytearray(data)
-                repaired[at : at + size] = filled
+            header = bytes(data[at : at + min(size, _MOST_FORMAT_BYTES)])
+            data[at : at + len(header)] = _filled(header)
         if kind == b"data":
             if byte_rate and size < _STREAMED:
                 check_length((len(data) - at) / byte_rate, size / byte_rate)
             break
         at += size + size % 2
-    return data if repaired is None else bytes(repaired)
 
 
 def _filled(header: bytes) -> bytes:

@@ -6,11 +6,12 @@ A message is two lengths, a header in MessagePack, and bytes: the file, or the d
 from __future__ import annotations
 
 import math
+import os
 import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from engine import CameraFeed
 _LENGTHS = struct.Struct("<IQ")
 _MOST_RESULT_BYTES = 1 << 30
 _KINDS = frozenset(["|u1", "<i2"])
+_PIECE_BYTES = 1 << 18
 
 
 class ImageJob(msgspec.Struct, frozen=True, tag="image"):
@@ -37,8 +39,8 @@ class ImageJob(msgspec.Struct, frozen=True, tag="image"):
     cpu_s: float = 5.0
     """Maximum CPU time. Ordinary images take less than a tenth of it."""
 
-    def run(self, data: bytes) -> Result:
-        pixels = Image(data, self.kind, self.width, self.height).decode()
+    def run(self, data: bytearray) -> Result:
+        pixels = Image(bytes(data), self.kind, self.width, self.height).decode()
         return Result((scaled(pixels, self.side) if self.side else pixels,))
 
 
@@ -48,7 +50,7 @@ class AudioJob(msgspec.Struct, frozen=True, tag="audio"):
     limit_s: float
     cpu_s: float = 20.0
 
-    def run(self, data: bytes) -> Result:
+    def run(self, data: bytearray) -> Result:
         return Result((decode_audio(data, self.limit_s),))
 
 
@@ -59,7 +61,7 @@ class VideoJob(msgspec.Struct, frozen=True, tag="video"):
     feed: CameraFeed
     cpu_s: float = 40.0
 
-    def run(self, data: bytes) -> Result:
+    def run(self, data: bytearray) -> Result:
         video = decode_video(data, self.limit_s, self.feed)
         return Result((video.frames, *(() if video.pcm is None else (video.pcm,))), video.fps)
 
@@ -82,13 +84,19 @@ class _ResultHeader(msgspec.Struct, frozen=True):
     """The reason why the file cannot be used."""
 
 
-def send_job(connection: socket.socket, job: Job, data: bytes) -> None:
-    """Send a job and its file."""
-    _send(connection, msgspec.msgpack.encode(job), [memoryview(data)])
+def send_job(connection: socket.socket, job: Job, file: BinaryIO) -> None:
+    """Send a job and its file. Closes the file, which frees its memory while the job runs."""
+    header = msgspec.msgpack.encode(job)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    connection.sendall(_LENGTHS.pack(len(header), size) + header)
+    while piece := file.read(_PIECE_BYTES):
+        connection.sendall(piece)
+    file.close()
 
 
-def receive_job(connection: socket.socket) -> tuple[Job, bytes] | None:
-    """Return the next job and its file; None if the connection was closed."""
+def receive_job(connection: socket.socket) -> tuple[Job, bytearray] | None:
+    """Return the next job and its file, which the job may change; None if the connection was closed."""
     lengths = _received(connection, _LENGTHS.size)
     if lengths is None:
         return None
@@ -96,7 +104,7 @@ def receive_job(connection: socket.socket) -> tuple[Job, bytes] | None:
     header, data = _received(connection, header_bytes), _received(connection, data_bytes)
     if header is None or data is None:
         return None
-    return msgspec.msgpack.decode(header, type=Job), bytes(data)
+    return msgspec.msgpack.decode(header, type=Job), data
 
 
 def send_result(connection: socket.socket, result: Result | MediaError) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import BinaryIO
 
 import psutil
 
@@ -47,19 +48,21 @@ class Decoder:
         """Whether it can take another job."""
         return self._process.poll() is None
 
-    def run(self, job: Job, data: bytes, left: threading.Event) -> Result:
+    def run(self, job: Job, file: BinaryIO, left: threading.Event) -> Result:
         """Run a job. The process is killed if it exceeds a limit, or soon after ``left`` is set.
 
-        Raises MediaError.
+        Closes the file as soon as the process has it. Raises MediaError.
         """
         done = threading.Event()
         watch = threading.Thread(target=self._watch, args=(job, left, done), name="decoder-watch", daemon=True)
         watch.start()
         try:
-            send_job(self._connection, job, data)
+            send_job(self._connection, job, file)
             return receive_result(self._connection)
-        except (EOFError, OSError, MemoryError):  # a part of the result may still be in the socket
-            self.close()
+        except MediaError:
+            raise
+        except (EOFError, OSError, MemoryError, ValueError):  # ValueError: the client left, and its file was closed
+            self.close()  # a part of the file or of the result may still be in the socket
             raise MediaError(_TOO_COSTLY) from None
         finally:
             done.set()

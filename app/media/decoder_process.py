@@ -29,13 +29,22 @@ def main() -> None:
         return  # the server ended before
     process_limits.limit_memory(MEMORY_BYTES)  # where the system ignores this, the server watches the process
     with socket.socket(fileno=os.dup(0)) as connection, suppress(ConnectionError):
-        while (received := receive_job(connection)) is not None:
-            job, data = received
-            process_limits.limit_cpu(job.cpu_s)
-            send_result(connection, _done(job, data))
+        while _serve(connection):
+            pass
 
 
-def _done(job: Job, data: bytes) -> Result | MediaError:
+def _serve(connection: socket.socket) -> bool:
+    """Run the next job. Its file is freed before another one arrives. Returns False if there is none."""
+    received = receive_job(connection)
+    if received is None:
+        return False
+    job, data = received
+    process_limits.limit_cpu(job.cpu_s)
+    send_result(connection, _done(job, data))
+    return True
+
+
+def _done(job: Job, data: bytearray) -> Result | MediaError:
     try:
         return job.run(data)
     except MediaError as error:

@@ -7,12 +7,14 @@ one process is always left for images, so that no image waits for a video.
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,17 +74,18 @@ class Decoding:
 
         ``client`` identifies whose turn it is. Raises MediaError.
         """
-        result = await self._result(ImageJob(image.kind, image.width, image.height, side), image.data, client)
+        job = ImageJob(image.kind, image.width, image.height, side)
+        result = await self._result(job, io.BytesIO(image.data), client)
         return result.arrays[0]
 
-    async def samples(self, data: bytes, limit_s: float, client: Hashable) -> Pcm:
-        """Run ``decode_audio``. Raises MediaError, and Overloaded if LINE recordings wait."""
-        result = await self._result(AudioJob(limit_s), data, client)
+    async def samples(self, file: BinaryIO, limit_s: float, client: Hashable) -> Pcm:
+        """Run ``decode_audio``, and close the file. Raises MediaError, and Overloaded if LINE recordings wait."""
+        result = await self._result(AudioJob(limit_s), file, client)
         return result.arrays[0]
 
-    async def video(self, data: bytes, limit_s: float, feed: CameraFeed, client: Hashable) -> Video:
-        """Run ``decode_video``. Raises MediaError, and Overloaded if LINE recordings wait."""
-        result = await self._result(VideoJob(limit_s, feed), data, client)
+    async def video(self, file: BinaryIO, limit_s: float, feed: CameraFeed, client: Hashable) -> Video:
+        """Run ``decode_video``, and close the file. Raises MediaError, and Overloaded if LINE recordings wait."""
+        result = await self._result(VideoJob(limit_s, feed), file, client)
         frames, *pcm = result.arrays
         return Video(frames, result.fps, pcm[0] if pcm else None)
 
@@ -99,7 +102,7 @@ class Decoding:
         for decoder in decoders:
             decoder.close()
 
-    async def _result(self, job: Job, data: bytes, client: Hashable) -> Result:
+    async def _result(self, job: Job, file: BinaryIO, client: Hashable) -> Result:
         recordings = [one for one in (*self._line, *self._running) if not isinstance(one.job, ImageJob)]
         if len(recordings) >= LINE and not isinstance(job, ImageJob):
             raise Overloaded(f"{len(recordings)} recordings wait to be decoded; try again later.")
@@ -112,7 +115,7 @@ class Decoding:
             await turn.begins.wait()
             if self._is_closed:
                 raise MediaError(_STOPPING)
-            running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data, left)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, file, left)
             running.add_done_callback(lambda done: self._end(turn, done))
             return await asyncio.shield(running)
         finally:
@@ -175,10 +178,10 @@ class Decoding:
         has_video = isinstance(turn.job, VideoJob) and any(isinstance(one, VideoJob) for one in recordings)
         return len(recordings) < max(1, places - 1) and not has_video
 
-    def _run(self, job: Job, data: bytes, left: threading.Event) -> Result:
+    def _run(self, job: Job, file: BinaryIO, left: threading.Event) -> Result:
         decoder = self._taken()
         try:
-            return decoder.run(job, data, left)
+            return decoder.run(job, file, left)
         finally:
             self._put_back(decoder)
 

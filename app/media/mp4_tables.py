@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.media.containers import MediaError
+from app.media.containers import MediaError, clear, writable
 
 MOST_SAMPLES = 500_000
 """Maximum index entries of all tracks: three hours of AAC. FFmpeg needs about 36 bytes for each."""
@@ -41,9 +41,14 @@ _ENTRY_BYTES = {
 """Minimum bytes of one entry in tables that begin with version, flags and a count."""
 
 
-def checked_mp4(data: bytes) -> bytes:
-    """Return the file without boxes that decoding does not need. Raises MediaError if its tables are too large."""
-    return _Reader(data).checked()
+def checked_mp4(file: bytes | bytearray) -> bytearray:
+    """Return the file without boxes that decoding does not need. Raises MediaError if its tables are too large.
+
+    A bytearray is changed and returned; bytes are copied.
+    """
+    data = writable(file)
+    _Reader(data).check()
+    return data
 
 
 @dataclass(slots=True)
@@ -75,20 +80,19 @@ class _Track:
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytearray) -> None:
         self._data = data
-        self._blanked: bytearray | None = None
         self._boxes = 0
         self._tracks = list[_Track]()
         self._fragments = 0
         self._runs = 0
 
-    def checked(self) -> bytes:
+    def check(self) -> None:
+        """Blank the boxes that decoding does not need. Raises MediaError."""
         self._walk(0, len(self._data), _FILE)
         _check(len(self._tracks), _MOST_TRACKS, "tracks")
         _check(self._fragments * max(1, len(self._tracks)), _MOST_FRAGMENTS, "fragments")
         _check(sum(track.entries for track in self._tracks) + self._runs, MOST_SAMPLES, "samples")
-        return self._data if self._blanked is None else bytes(self._blanked)
 
     def _walk(self, at: int, end: int, tree: _Tree) -> None:
         for kind, start, body, stop in self._boxes_in(at, end):
@@ -116,21 +120,15 @@ class _Reader:
             stop = min(end, at + size) if size else end
             if stop < body:
                 break
-            yield self._data[at + 4 : at + 8], at, body, stop
+            yield bytes(self._data[at + 4 : at + 8]), at, body, stop
             at = stop
         if at < end:
-            self._zero(at, end)
+            clear(self._data, at, end)
 
     def _blank(self, start: int, body: int, stop: int) -> None:
         """Turn a box into one that FFmpeg skips. (It looks for movies in boxes of the type ``free``.)"""
-        self._zero(body, stop)
-        assert self._blanked is not None
-        self._blanked[start + 4 : start + 8] = b"skip"
-
-    def _zero(self, start: int, stop: int) -> None:
-        if self._blanked is None:
-            self._blanked = bytearray(self._data)
-        self._blanked[start:stop] = bytes(stop - start)
+        clear(self._data, body, stop)
+        self._data[start + 4 : start + 8] = b"skip"
 
     def _measure(self, kind: bytes, body: memoryview) -> None:
         if kind == b"trun":

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.media.audio import SOUND_CODECS, MediaError, check_whole, decode_audio, decode_base64
-from app.media.containers import recognized
+from app.media.containers import recognized, writable
 from app.media.images import fitted, rotation
 from app.media.opening import opened
 from engine import AudioPart, CameraFeed, ImagePart, Part, VideoPart
@@ -78,18 +78,20 @@ def video_of_url(url: str) -> bytes:
     return decode_base64(body)
 
 
-def decode_video(data: bytes, limit_s: float, feed: CameraFeed) -> Video:
+def decode_video(file: bytes | bytearray, limit_s: float, feed: CameraFeed) -> Video:
     """Decode an MP4, MOV or WebM file of at most ``limit_s``, frame by frame, to the model's camera settings.
 
     The result has ``feed.fps`` frames per second, or a half (a quarter, …) of that to stay within ``feed.most``.
+    A bytearray is changed in place; bytes are copied.
     """
-    container, data = recognized(data)
+    data = writable(file)
+    container = recognized(data)
     if container not in ("mov", "matroska"):
         raise MediaError(f"unknown video format: use {_KINDS}")
     try:
-        with opened(data, container, _CODECS | SOUND_CODECS, max_pixels=str(2 * MAX_FRAME_PIXELS)) as file:
-            frames, fps = _sampled(file, limit_s, feed)
-            sounds = bool(file.streams.audio)
+        with opened(data, container, _CODECS | SOUND_CODECS, max_pixels=str(2 * MAX_FRAME_PIXELS)) as media:
+            frames, fps = _sampled(media, limit_s, feed)
+            sounds = bool(media.streams.audio)
     except (av.error.FFmpegError, RuntimeError, EOFError):
         raise MediaError(f"the video is damaged or cut off, or its format is unknown: use {_KINDS}") from None
     return Video(frames, fps, decode_audio(data, limit_s) if sounds else None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from app.media.containers import MediaError
+from app.media.containers import MediaError, clear, writable
 
 _Tree = Mapping[int, Any]
 _MOST_ELEMENTS = 300_000
@@ -26,19 +26,20 @@ _ENDS = {_SEGMENT: frozenset(_FILE), _CLUSTER: frozenset([*_FILE, _INFO, _TRACKS
 """The elements whose length may be unknown, and those that end them."""
 
 
-def checked_webm(data: bytes) -> bytes:
+def checked_webm(file: bytes | bytearray) -> bytearray:
     """Return the file without elements that decoding does not need, up to its first damaged element.
 
-    Raises MediaError if it has too many elements.
+    A bytearray is changed and returned; bytes are copied. Raises MediaError if it has too many elements.
     """
-    reader = _Reader(data)
-    end = reader.walk(0, len(data), _FILE)
-    return bytes(memoryview(reader.data)[:end])
+    data = writable(file)
+    end = _Reader(data).walk(0, len(data), _FILE)
+    del data[end:]
+    return data
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = bytearray(data)
+    def __init__(self, data: bytearray) -> None:
+        self._data = data
         self._elements = 0
         self._header_bytes = 0
 
@@ -78,10 +79,10 @@ class _Reader:
         """Return a number of variable length and where it ends; None if it is damaged."""
         if at >= end:
             return None, at
-        length = 9 - self.data[at].bit_length()
+        length = 9 - self._data[at].bit_length()
         if length > (4 if keep_marker else 8) or at + length > end:
             return None, at
-        number = int.from_bytes(self.data[at : at + length], "big")
+        number = int.from_bytes(self._data[at : at + length], "big")
         return number if keep_marker else number & ((1 << 7 * length) - 1), at + length
 
     def _pad(self, start: int, stop: int) -> None:
@@ -91,4 +92,5 @@ class _Reader:
             header = b"\xec\x01" + (length - 9).to_bytes(7, "big")
         else:
             header = bytes([0xEC, 0x80 | length - 2]) if length >= 2 else b"\0"
-        self.data[start:stop] = header + bytes(length - len(header))
+        self._data[start : start + len(header)] = header
+        clear(self._data, start + len(header), stop)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -83,8 +84,8 @@ class SessionContext:
         """
         return await self.waits.result(self.decoding.image(image, self.loop_time, side))
 
-    async def samples(self, recording: bytes) -> Pcm:
-        """Decode a recording to int16 [samples] at MIC_RATE_HZ.
+    async def samples(self, recording: BinaryIO) -> Pcm:
+        """Decode a recording to int16 [samples] at MIC_RATE_HZ, and close it.
 
         Raises MediaError, and Overloaded if too many recordings wait.
         """
@@ -95,7 +96,7 @@ class SessionContext:
 
         Raises MediaError, and Overloaded if too many recordings wait.
         """
-        recording = await self.in_thread(lambda: video_of_url(url))
+        recording = await self.in_thread(lambda: io.BytesIO(video_of_url(url)))
         model = self.engine.model
         decoding = self.decoding.video(recording, self.limits.audio_s, model.camera, self.loop_time)
         video = await self.waits.result(decoding)

@@ -6,7 +6,8 @@ A stage may begin before its response: the server works on an answer while the u
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 MOST_OPEN = 64
 """Tool calls whose result is awaited. A client may never send one; the oldest span then ends without it."""
 
+MOST_HEARD_CHARS = 65_536
+"""Characters of the user's words that wait for a response: an hour of speech. A session that only transcribes never
+has one. The oldest words are dropped first.
+"""
+
 FINISH = {"completed": "stop", "incomplete": "length"}
 
 
@@ -48,7 +54,8 @@ class SessionTrace:
         self._about: Attributes = {}
         self._responses: dict[str, Span] = {}
         self._tools: dict[str, Span] = {}  # by the id of the call
-        self._heard: list[str] = []  # the user's words since the last response, if contents are traced
+        self._heard = deque[str]()  # the user's words since the last response, if contents are traced
+        self._heard_chars = 0
 
     def tapped(self, emit: Callable[[ServerEvent], None]) -> Callable[[ServerEvent], None]:
         """Return ``emit``, and trace the events that pass through it."""
@@ -97,9 +104,9 @@ class SessionTrace:
             case ItemAddedEvent(CallOutputItem() as item):
                 self._returned(item.call_id, item.output, None)
             case ItemAddedEvent(MessageItem(role="user", content=content)) if self._tracing.contents:
-                self._heard += [part.text for part in content if isinstance(part, MessageText)]
+                self._hear(part.text for part in content if isinstance(part, MessageText))
             case TranscriptionCompletedEvent(_, transcript) if self._tracing.contents:
-                self._heard.append(transcript)
+                self._hear([transcript])
             case ErrorEvent(refusal):
                 _add_error(session, refusal)
             case _:
@@ -125,8 +132,16 @@ class SessionTrace:
         if self._tracing.contents:
             span.set(self._words(view))
             self._heard.clear()
+            self._heard_chars = 0
         add_stages(span, view.stages, self._about, _tokens(view.usage or ResponseUsage()), time.monotonic())
         span.end()
+
+    def _hear(self, texts: Iterable[str]) -> None:
+        for text in filter(None, texts):
+            self._heard.append(text)
+            self._heard_chars += len(text)
+        while self._heard_chars > MOST_HEARD_CHARS and len(self._heard) > 1:
+            self._heard_chars -= len(self._heard.popleft())
 
     def _words(self, view: ResponseView) -> Attributes:
         answered = [_text_of(item) for item in view.output if isinstance(item, MessageItem)]
@@ -180,6 +195,6 @@ def _text_of(item: MessageItem) -> str:
     return " ".join(text for part in item.content if (text := getattr(part, "text", "")))
 
 
-def _messages(role: str, texts: list[str]) -> str:
+def _messages(role: str, texts: Iterable[str]) -> str:
     parts = [{"type": "text", "content": text} for text in texts]
     return orjson.dumps([{"role": role, "parts": parts}] if parts else []).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import BinaryIO
 
 from app.media.decode_jobs import Job, Result
 
@@ -10,8 +11,8 @@ from app.media.decode_jobs import Job, Result
 class LocalDecoder:
     alive = True
 
-    def run(self, job: Job, data: bytes, left: threading.Event) -> Result:
-        return job.run(data)
+    def run(self, job: Job, file: BinaryIO, left: threading.Event) -> Result:
+        return job.run(bytearray(file.read()))
 
     def kill(self) -> None:
         self.alive = False

@@ -308,6 +308,7 @@ def test_serve_says_its_address_and_ends_on_sigterm() -> None:
         assert serving.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_serve_takes_several_configurations(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text("name: two\nmodel: script\nserver: {port: 1}\n")
     with process("serve", "script", "two.yaml", "--port", "0") as serving:

@@ -46,6 +46,14 @@ cli()
 """
 
 
+class Spoken(msgspec.Struct, frozen=True):
+    """A spoken answer that the healthy client heard whole. ``asked_s`` is monotonic."""
+
+    asked_s: float
+    first_sound_s: float
+    underruns: int
+
+
 class Waits(msgspec.Struct, frozen=True):
     """What the healthy client saw: its round trips in ms, and why it stopped early if it did."""
 
@@ -54,6 +62,7 @@ class Waits(msgspec.Struct, frozen=True):
     longest_ms: float
     answers: int
     broken: str | None = None
+    spoken: list[Spoken] = []
 
 
 class Target:
@@ -127,8 +136,8 @@ class Bystander:
 
     waits: Waits
 
-    def __init__(self, target: Target, key: str = "", asks: bool = False) -> None:
-        self._arguments = [target.ws, key, "asks" if asks else ""]
+    def __init__(self, target: Target, key: str = "", asks: bool = False, listens: bool = False) -> None:
+        self._arguments = [target.ws, key, "listens" if listens else "asks" if asks else ""]
 
     async def __aenter__(self) -> Bystander:
         command = [sys.executable, "-m", "tests.attacks.bystander", *self._arguments]
@@ -185,11 +194,17 @@ def elsewhere() -> Iterator[None]:
 
 @asynccontextmanager
 async def attacked(
-    folder: Path, server: dict[str, Any] | None = None, *, key: str = "", asks: bool = False, **more: Any
+    folder: Path,
+    server: dict[str, Any] | None = None,
+    *,
+    key: str = "",
+    asks: bool = False,
+    listens: bool = False,
+    **more: Any,
 ) -> AsyncGenerator[tuple[Target, Bystander, Peak]]:
     """A target with a healthy client beside it; what it saw is read once this is left."""
     async with target(folder, server, **more) as aim:
-        bystander, peak = Bystander(aim, key, asks), Peak()
+        bystander, peak = Bystander(aim, key, asks, listens), Peak()
         watching = asyncio.create_task(peak.watch(aim), name="peak")
         try:
             async with bystander:

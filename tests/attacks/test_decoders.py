@@ -7,16 +7,18 @@ import base64
 import json
 import struct
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import psutil
 import pytest
 from websockets.asyncio.client import connect
 
 from tests.app.media.boxes import box, element, fragment, full_box, mp4, track
+from tests.app.media.test_audio import wav
 from tests.app.media.test_images import png
 from tests.app.media.test_videos import video
 from tests.app.rig import eventually
@@ -28,7 +30,12 @@ LONGEST_MS = 100
 MOST_MB = 100
 PICTURE_S = 0.3
 """How much longer another user's picture may take than without the attack."""
+MOST_TIMES = 1.5
+"""How many times as long another user's recording and first sound may take."""
+NOISE_S = 0.1
+"""How much longer they may take on any machine that does other work."""
 SAMPLES = 20_000_000
+SOUND = wav(np.zeros(16_000, np.int16))
 
 UNCHECKED = f"""{DECODES_HERE}
 from app.media import images, opening
@@ -103,6 +110,17 @@ async def picture_s(aim: Target) -> float:
     return time.perf_counter() - begun_s
 
 
+async def recording_s(aim: Target) -> float:
+    """Return how long another user's recording of a second takes."""
+    begun_s = time.perf_counter()
+    assert await transcribed(aim, SOUND) == ""
+    return time.perf_counter() - begun_s
+
+
+def may_take_s(alone_s: Sequence[float]) -> float:
+    return MOST_TIMES * max(alone_s) + NOISE_S
+
+
 Attack = Callable[[Target], Coroutine[Any, Any, object]]
 ATTACKS: dict[str, Attack] = {
     "a JPEG of 17,000 scans": lambda aim: shown(aim, jpeg(scan() * 17_000), "image/jpeg"),
@@ -132,12 +150,15 @@ ATTACKS: dict[str, Attack] = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_a_hostile_file(name: str, tmp_path: Path) -> None:
-    async with attacked(tmp_path, asks=True) as (aim, bystander, peak):
+    async with attacked(tmp_path, listens=True) as (aim, bystander, peak):
         alone_s = min([await picture_s(aim) for _ in range(5)])
+        recording_alone_s = [await recording_s(aim) for _ in range(5)]
+        begun_s, before_mb = time.monotonic(), aim.grown_mb()  # the helper process of recordings is running by now
         attacks = [asyncio.create_task(ATTACKS[name](aim), name="attack") for _ in range(3)]
-        waited_s = list[float]()
+        waited_s, recordings_s = list[float](), list[float]()
         while not waited_s or not all(attack.done() for attack in attacks):
             waited_s.append(await picture_s(aim))
+            recordings_s.append(await recording_s(aim))
         results = await asyncio.gather(*attacks)
         tracebacks = aim.tracebacks
     print(
@@ -145,15 +166,21 @@ async def test_a_hostile_file(name: str, tmp_path: Path) -> None:
         results,
         [round(one, 2) for one in waited_s],
         f"picture {alone_s:.2f} s, then {max(waited_s):.2f} s,",
+        f"recording {max(recording_alone_s):.2f} s, then {max(recordings_s):.2f} s,",
         bystander.waits,
-        f"{peak.grown_mb:.0f} MB",
+        f"{peak.grown_mb - before_mb:.0f} MB",
     )
     assert all(results), "each is refused"
     assert tracebacks == 0
     assert bystander.waits.broken is None
     assert bystander.waits.longest_ms <= LONGEST_MS
     assert max(waited_s) <= alone_s + PICTURE_S
-    assert peak.grown_mb <= MOST_MB
+    assert max(recordings_s) <= may_take_s(recording_alone_s)
+    alone = [one for one in bystander.waits.spoken if one.asked_s < begun_s]
+    beside = [one for one in bystander.waits.spoken if one.asked_s >= begun_s]
+    assert all(one.first_sound_s <= may_take_s([other.first_sound_s for other in alone]) for one in beside)
+    assert all(one.underruns <= max(other.underruns for other in alone) for one in beside), "none on an idle machine"
+    assert peak.grown_mb - before_mb <= MOST_MB
 
 
 async def test_an_mp4_takes_the_servers_memory_where_its_tables_are_not_counted(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.realtime.input.hesitations import ends_in_filler
+from app.realtime.input.open_words import NEVER_END, only_language
 from app.realtime.ports import Eagerness, EndpointingContext
 from engine.core import MIC_RATE_HZ, Pcm
 
@@ -64,24 +65,28 @@ def completeness(words: str, languages: Sequence[str] = ("en",)) -> float:
 
     A full stop or question mark of the ASR outweighs the word lists. It is no proof: Whisper also writes one after a
     third of the clips that stop within a sentence. So a full stop after a word that often goes on counts only a little.
-    The word lists are English, except for the fillers, which depend on the ``languages`` (BCP 47) of the ASR.
+    The word lists depend on the ``languages`` (BCP 47) of the ASR: English where it knows several, and most of them
+    are English only.
     """
     text = words.strip().rstrip(_CLOSING).lower()
-    spoken = re.findall(r"[a-z0-9']+(?:\.[0-9]+)?|[+*/×÷]", text)
+    language = only_language(languages) or "en"
+    spoken = _SPOKEN.findall(text) if language == "en" else _SPOKEN_ELSEWHERE.findall(text)
     unfinished = text.endswith(_UNFINISHED)
     mark = text[-1] if text.endswith(_ENDS) and not unfinished else ""
     if ends_in_filler(text, languages):
         return -1.0
     if not spoken:
         return 1.0 if mark else 0.0
-    if unfinished or spoken[-1] in _NEVER_ENDS:
+    if unfinished or spoken[-1] in NEVER_END.get(language, ()):
         return -1.0
-    if spoken[-1] in _GOES_ON:
+    if language == "en" and spoken[-1] in _GOES_ON:
         return _after_open_word(spoken, mark)
     if _number_goes_on(spoken) and mark != "?":
         return -0.8
     if mark:
         return 1.0
+    if language != "en":
+        return 0.2 if len(spoken) >= 4 else 0.0
     if spoken[0] in _ASKS and len(spoken) != 2:
         return 0.7 if len(spoken) > 2 else NO_REQUEST
     return 0.8 if len(spoken) <= 3 and text in _WHOLE else 0.2 if len(spoken) >= 4 else 0.0
@@ -146,12 +151,13 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_SPOKEN = re.compile(r"[a-z0-9']+(?:\.[0-9]+)?|[+*/×÷]")
+_SPOKEN_ELSEWHERE = re.compile(r"[^\W_]+(?:[-.'’][^\W_]+)*")
+"""Words of other languages. A pronoun after a hyphen belongs to its verb ("prends-le")."""
 _CLOSING = "\"')]}”’»"
 _UNFINISHED = ("...", "…", ",", "-", "–", "—")
 _ENDS = (".", "?", "!", "。", "？", "！", "؟", "।")
 _DIGITS = _words("zero oh one two three four five six seven eight nine")
-_NEVER_ENDS = _words("and or but if than the a an my your our their + * / × ÷")
-"""Words that never end a sentence, even if the ASR writes a full stop after them."""
 _GOES_ON = _words(
     "like well so because when while that which who whose this his her some any of to for with from in on at by about"
     " into over under between is are was were be am will would can could should may might must do does did have has had"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from app.realtime.input.open_words import only_language
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -45,6 +47,5 @@ def ends_in_filler(text: str, languages: Sequence[str] = ("en",)) -> bool:
     words = re.findall(r"[^\W_]+", text)
     if not words:
         return False
-    known = {language.split("-")[0].lower() for language in languages}
-    only = known.pop() if len(known) == 1 else ""
+    only = only_language(languages)
     return words[-1] in _FILLERS or words[-1] in _FILLERS_OF.get(only, ()) or words[-1].endswith(_UNSPACED)

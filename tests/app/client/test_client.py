@@ -59,6 +59,7 @@ async def test_our_clients_ask_for_turns_that_end_when_they_sound_finished(serve
         assert (detection["type"], detection["eagerness"]) == ("semantic_vad", eagerness)
 
 
+@pytest.mark.slow
 async def test_our_client_pauses_its_player_while_the_server_judges_what_the_user_says(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ async def test_a_spoken_turn(server: Running) -> None:
 
 
 @pytest.mark.parametrize("transport", ["websocket", "webrtc"])
+@pytest.mark.slow
 async def test_a_recording_without_silence_at_its_end_is_answered(server: Running, transport: Any) -> None:
     async with connect(server.http, transport=transport) as client:
         await client.speak(tone(0.5))

@@ -102,6 +102,7 @@ async def test_what_else_is_wrong_with_a_request(offer: str, server: Running) ->
 
 
 @pytest.mark.fault("I1.1")
+@pytest.mark.slow
 async def test_an_offer_that_went_wrong_is_answered_or_refused(
     server: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -136,6 +136,7 @@ async def test_bad_offers_and_what_is_not_served_get_one_error(server: Running) 
         assert (await http.get(f"{PATH}/live_x/content")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_an_idle_call_pauses_until_someone_speaks(server: Running) -> None:
     wake = {"type": "speech", "vad_threshold": 0.3}
     caller = await LiveCaller(server).place({"model": "m", "idle_timeout_s": 1, "wake_policy": wake})

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, ClassVar
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
 
 import msgspec
 import numpy as np
@@ -26,6 +28,7 @@ from app.media.decoding import LINE, MOST_PROCESSES, Decoding
 from app.media.images import image_of
 from engine import CameraFeed, Overloaded
 from tests.app.local_decoder import LocalDecoder
+from tests.app.media.boxes import box, mp4, track
 from tests.app.media.test_audio import wav
 from tests.app.media.test_images import png
 from tests.app.media.test_videos import video
@@ -41,7 +44,8 @@ class Held(LocalDecoder):
     begun: ClassVar[list[bytes]] = []
     go: ClassVar[dict[bytes, threading.Event]] = {}
 
-    def run(self, job: Job, data: bytes, left: threading.Event) -> Result:
+    def run(self, job: Job, file: BinaryIO, left: threading.Event) -> Result:
+        data = file.read()
         self.begun.append(data)
         assert self.go[data].wait(20)
         return Result((np.zeros(1, np.int16),))
@@ -65,7 +69,7 @@ async def ask(held: type[Held]) -> AsyncGenerator[Ask]:
     jobs: dict[str, Job] = {"image": ImageJob("png", 1, 1), "audio": AudioJob(1.0), "video": VideoJob(1.0, FEED)}
 
     def asking(kind: str, name: int, client: int) -> asyncio.Task[Any]:
-        return asyncio.create_task(decoding._result(jobs[kind], bytes([name]), client), name="asking")
+        return asyncio.create_task(decoding._result(jobs[kind], BytesIO(bytes([name])), client), name="asking")
 
     yield asking
     for event in held.go.values():
@@ -161,12 +165,12 @@ async def test_a_process_decodes_as_this_one_does(decoding: Decoding) -> None:
     image = image_of(png())
     np.testing.assert_array_equal(await decoding.image(image, 1), image.decode())
     assert max((await decoding.image(image, 1, side=5)).shape) == 5
-    assert len(await decoding.samples(SOUND, 5.0, 1)) == 16_000
-    seen = await decoding.video(video(2.0), 5.0, FEED, 1)
+    assert len(await decoding.samples(BytesIO(SOUND), 5.0, 1)) == 16_000
+    seen = await decoding.video(BytesIO(video(2.0)), 5.0, FEED, 1)
     assert seen.frames.shape == (4, 43, 64, 3)
     assert seen.pcm is not None
     with pytest.raises(MediaError, match="unknown audio"):
-        await decoding.samples(b"text", 1.0, 1)
+        await decoding.samples(BytesIO(b"text"), 1.0, 1)
 
 
 async def test_a_killed_process_is_one_error_and_is_replaced(decoding: Decoding) -> None:
@@ -185,19 +189,19 @@ async def test_a_killed_process_is_one_error_and_is_replaced(decoding: Decoding)
 
 
 async def test_a_job_beyond_its_wall_time_is_killed(decoding: Decoding) -> None:
-    await decoding.samples(SOUND, 5.0, 1)
+    await decoding.samples(BytesIO(SOUND), 5.0, 1)
     (decoder,) = decoding._decoders
     os.kill(decoder.pid, signal.SIGSTOP)
     with pytest.raises(MediaError, match="too much time or memory"):
-        await decoding._result(AudioJob(5.0, cpu_s=0.05), SOUND, 1)
+        await decoding._result(AudioJob(5.0, cpu_s=0.05), BytesIO(SOUND), 1)
     assert decoder not in decoding._decoders
 
 
 async def test_a_job_whose_client_left_is_killed(decoding: Decoding) -> None:
-    await decoding.samples(SOUND, 5.0, 1)
+    await decoding.samples(BytesIO(SOUND), 5.0, 1)
     (decoder,) = decoding._decoders
     os.kill(decoder.pid, signal.SIGSTOP)
-    asking = asyncio.create_task(decoding.samples(SOUND, 5.0, 1), name="asking")
+    asking = asyncio.create_task(decoding.samples(BytesIO(SOUND), 5.0, 1), name="asking")
     await eventually(lambda: not decoding._idle)
     asking.cancel()
     await asyncio.wait([asking])
@@ -226,7 +230,7 @@ async def test_a_process_whose_result_was_not_read_is_replaced(
     decoding: Decoding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the next client would receive the rest of it."""
-    await decoding.samples(SOUND, 5.0, 1)
+    await decoding.samples(BytesIO(SOUND), 5.0, 1)
     (before,) = decoding._decoders
 
     def fails(connection: socket.socket) -> Result:
@@ -235,17 +239,55 @@ async def test_a_process_whose_result_was_not_read_is_replaced(
     with monkeypatch.context() as patch:
         patch.setattr("app.media.decoder.receive_result", fails)
         with pytest.raises(MediaError, match="too much time or memory"):
-            await decoding.samples(SOUND, 5.0, 1)
+            await decoding.samples(BytesIO(SOUND), 5.0, 1)
     assert before not in decoding._decoders
-    assert len(await decoding.samples(SOUND, 5.0, 2)) == 16_000
+    assert len(await decoding.samples(BytesIO(SOUND), 5.0, 2)) == 16_000
+
+
+class Leaving(BytesIO):
+    """A file that is closed while it is read, as a form's file when its client has left."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size)
+        self.close()
+        return piece
+
+
+async def test_a_process_that_received_half_a_file_is_replaced(decoding: Decoding) -> None:
+    await decoding.samples(BytesIO(SOUND), 5.0, 1)
+    (before,) = decoding._decoders
+    with pytest.raises(MediaError, match="too much time or memory"):
+        await decoding.samples(Leaving(bytes(1_000_000)), 5.0, 1)
+    assert before not in decoding._decoders
+    assert len(await decoding.samples(BytesIO(SOUND), 5.0, 2)) == 16_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of another process's memory is read from /proc")
+async def test_a_file_is_held_once(decoding: Decoding) -> None:
+    """By the server until it was sent, then by the decoder process until its job is done."""
+    await decoding.samples(BytesIO(SOUND), 5.0, 1)
+    (decoder,) = decoding._decoders
+    before_mb = peak_mb(decoder.pid)
+    for _ in range(2):
+        file = BytesIO(mp4(track(1), rest=box(b"free", bytes(20_000_000))))
+        with pytest.raises(MediaError):
+            await decoding.samples(file, 5.0, 1)
+        assert file.closed
+    assert peak_mb(decoder.pid) - before_mb < 30
+
+
+def peak_mb(pid: int) -> float:
+    """Return the most resident memory that a process ever had."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 async def test_closing_ends_a_running_job() -> None:
     decoding = Decoding(Decoder)
-    await decoding.samples(SOUND, 5.0, 1)
+    await decoding.samples(BytesIO(SOUND), 5.0, 1)
     (decoder,) = decoding._decoders
     os.kill(decoder.pid, signal.SIGSTOP)
-    asking = asyncio.create_task(decoding.samples(SOUND, 5.0, 1), name="asking")
+    asking = asyncio.create_task(decoding.samples(BytesIO(SOUND), 5.0, 1), name="asking")
     await eventually(lambda: not decoding._idle)
     await decoding.close()
     with pytest.raises(MediaError):
@@ -257,7 +299,7 @@ async def test_closing_refuses_the_jobs_that_wait(held: type[Held]) -> None:
     make: Any = held
     decoding = Decoding(make)
     jobs: list[Job] = [ImageJob("png", 1, 1), VideoJob(1.0, FEED), VideoJob(1.0, FEED)]
-    asking = [asyncio.create_task(decoding._result(job, bytes([n]), 1)) for n, job in enumerate(jobs)]
+    asking = [asyncio.create_task(decoding._result(job, BytesIO(bytes([n])), 1)) for n, job in enumerate(jobs)]
     await eventually(lambda: begun(held) == [0])
     closing = asyncio.create_task(decoding.close())
     await asyncio.sleep(0)
@@ -278,12 +320,12 @@ async def test_a_process_that_was_idle_for_long_ends_with_its_place(
     job = ImageJob("png", 1, 1)
     decoding.start()
     await eventually(lambda: len(decoding._idle) == 1)
-    await decoding._result(VideoJob(1.0, FEED), b"\0", 1)
+    await decoding._result(VideoJob(1.0, FEED), BytesIO(b"\0"), 1)
     await eventually(lambda: len(decoding._idle) == 2)
     assert decoding._places == 2
     monkeypatch.setattr("app.media.decoding._IDLE_S", 0.0)
     for _ in range(2):
-        await decoding._result(job, b"\1", 1)
+        await decoding._result(job, BytesIO(b"\1"), 1)
     assert (len(decoding._decoders), decoding._places) == (1, 1)
     await decoding.close()
 
@@ -306,7 +348,7 @@ def ended(hostile: str, cpu_s: float) -> tuple[subprocess.Popen[bytes], socket.s
     with theirs:
         command = [sys.executable, "-c", LIMITED.format(hostile=hostile)]
         process = subprocess.Popen(command, stdin=theirs.fileno())
-    send_job(ours, AudioJob(1.0, cpu_s=cpu_s), b"")
+    send_job(ours, AudioJob(1.0, cpu_s=cpu_s), BytesIO())
     return process, ours
 
 
@@ -324,19 +366,19 @@ def test_a_job_beyond_its_memory_is_an_error() -> None:
         with pytest.raises(MediaError, match="too much memory"):
             receive_result(connection)
         image = image_of(png())
-        send_job(connection, ImageJob(image.kind, image.width, image.height), image.data)
+        send_job(connection, ImageJob(image.kind, image.width, image.height), BytesIO(image.data))
         np.testing.assert_array_equal(receive_result(connection).arrays[0], image.decode())
     assert process.wait(20) == 0, "it ends with its socket"
 
 
 PARENT = """
-import threading, time
+import io, threading, time
 from app.media.containers import MediaError
 from app.media.decode_jobs import AudioJob
 from app.media.decoder import Decoder
 decoder = Decoder()
 try:
-    decoder.run(AudioJob(1.0), b"text", threading.Event())
+    decoder.run(AudioJob(1.0), io.BytesIO(b"text"), threading.Event())
 except MediaError:
     pass
 print(decoder.pid, flush=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from contextlib import suppress
 from unittest.mock import patch
 
 import numpy as np
@@ -63,6 +65,29 @@ def test_tables_that_decoding_does_not_need_are_blanked() -> None:
 def test_five_minutes_of_uncompressed_sound_are_not_too_much() -> None:
     """FFmpeg indexes it in groups, so that each of its samples may be in the tables."""
     checked_mp4(mp4(track(300 * 48_000, duration=1, in_chunk=12_000)))
+
+
+LARGE = 4_000_000
+TAGGED = {
+    "an MP4 with free space": mp4(track(1), rest=box(b"free", bytes(LARGE))),
+    "a WebM with tags": element("1A45DFA3") + element("18538067", element("1254C367", bytes(LARGE))),
+    "a tag before an unknown format": b"ID3\4\0\0" + bytes([0, 127, 0, 0]) + bytes(LARGE),
+    "zeros before an MP4": bytes(LARGE) + mp4(track(1)),
+    "a WAV of one format": b"RIFF\0\0\0\0WAVEfmt " + LARGE.to_bytes(4, "little") + bytes(LARGE),
+}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_a_large_file_is_checked_without_a_copy_of_it(name: str) -> None:
+    file = bytearray(TAGGED[name])
+    tracemalloc.start()
+    try:
+        with suppress(MediaError):
+            decode_audio(file, 10.0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < LARGE // 4
 
 
 @pytest.mark.parametrize("container", ["mp4", "mov", "matroska"])

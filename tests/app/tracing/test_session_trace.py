@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from app.realtime.protocol import CallItem
-from app.realtime.protocol.server_events import CallDoneEvent, OutputItemRef
+from app.realtime.protocol.server_events import (
+    CallDoneEvent,
+    OutputItemRef,
+    ResponseCreatedEvent,
+    ResponseDoneEvent,
+    ResponseView,
+    TranscriptionCompletedEvent,
+)
 from app.tracing import SessionTrace
-from app.tracing.session_trace import MOST_OPEN
+from app.tracing.session_trace import MOST_HEARD_CHARS, MOST_OPEN
 from tests.app.mcp_rig import Library, library
 from tests.app.rig import Running, silence, talking, tone
 from tests.app.tracing.collected import PARENT_ID, TRACE_ID, TRACEPARENT, Collected, attributes, tracing_server
@@ -204,6 +214,32 @@ async def test_results_that_never_come_are_not_waited_for(traced: Running, colle
     trace.end(1000, "bye")
     traced.service.tracing.close()
     assert sum(one.name == "execute_tool look" for one in collected.all) == MOST_OPEN + 1
+
+
+async def test_only_the_latest_words_wait_for_a_response(monkeypatch: pytest.MonkeyPatch, collected: Collected) -> None:
+    async with tracing_server(monkeypatch, collected, contents=True) as server:
+        trace = SessionTrace(server.service.tracing, "m")
+        take = trace.tapped(lambda event: None)
+        trace.begin("sess_1", "session", "")
+        for n in range(4):
+            take(TranscriptionCompletedEvent(f"item_{n}", str(n) * (MOST_HEARD_CHARS // 2), 1.0))
+        options: Any = SimpleNamespace(speaks=False)
+        view = ResponseView("resp_1", None, options, outcome="completed")
+        take(ResponseCreatedEvent(view))
+        take(ResponseDoneEvent(view))
+        take(ResponseCreatedEvent(view))
+        take(TranscriptionCompletedEvent("item_5", "5" * 2 * MOST_HEARD_CHARS, 1.0))
+        take(ResponseDoneEvent(view))
+        trace.end(1000, "bye")
+    first, second = [one for one in collected.all if one.name == "invoke_agent"]
+    assert _asked(first) == ["2", "3"]
+    assert _asked(second) == ["5"]
+
+
+def _asked(span: ReadableSpan) -> list[str]:
+    """Return the first character of each of the user's texts."""
+    (message,) = json.loads(attributes(span)["gen_ai.input.messages"])
+    return [part["content"][0] for part in message["parts"]]
 
 
 async def test_without_an_endpoint_events_pass_untouched(server: Running) -> None:

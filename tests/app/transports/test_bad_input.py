@@ -264,6 +264,7 @@ REFUSED = {
 
 
 @pytest.mark.fault("I2.1", "I2.3", "I2.4", "I3.1", "I3.2", "I5.1", "I6.1", "I6.2", "I7.2", "I8.1")
+@pytest.mark.slow
 async def test_each_is_refused_in_one_error_and_the_session_goes_on(client: Any) -> None:
     for name, (text, code) in REFUSED.items():
         before = len(client.events)
@@ -314,6 +315,7 @@ async def test_a_binary_frame_is_refused(client: Any) -> None:
 
 
 @pytest.mark.fault("I3.3")
+@pytest.mark.slow
 async def test_ten_minutes_of_audio_are_too_much_and_what_fits_stays(client: Any) -> None:
     await client.configure(audio={"input": {"turn_detection": None}})
     for _ in range(5):

@@ -108,6 +108,7 @@ def samples(fragments: list[Any]) -> int:
     return len(base64.b64decode(part["audio"])) // 2
 
 
+@pytest.mark.slow
 async def test_a_large_event_comes_in_fragments(asked: Client) -> None:
     """Between them others have their turn."""
     fragments = [fragment async for fragment in asked.socket.recv_streaming()]

@@ -56,6 +56,7 @@ def test_pings_are_twice_as_frequent_as_the_proxies_need_that_cut_after_thirty_s
 
 
 @pytest.mark.parametrize("name", EACH)
+@pytest.mark.slow
 async def test_a_quiet_session_outlives_a_proxy_that_cuts_idle_sockets(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ async def test_a_barge_in_ends_the_answer_and_truncation_follows(client: Any) ->
 
 
 @pytest.mark.parametrize(("seconds", "backchannel_ms"), [(0.15, 1000), (0.3, 1000), (0.15, 0)])
+@pytest.mark.slow
 async def test_short_speech_over_an_answer_stops_it_only_if_the_client_wants_that(
     client: Any, seconds: float, backchannel_ms: int
 ) -> None:
@@ -103,6 +104,7 @@ async def test_short_speech_over_an_answer_stops_it_only_if_the_client_wants_tha
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(0.25, "parley.output_audio.resumed"), (1.3, TURN[0])])
+@pytest.mark.slow
 async def test_a_client_that_can_pause_is_told_when_to_pause_and_then_whether_to_go_on(
     client: Any, seconds: float, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ async def test_a_worker_that_was_cut_off_comes_back_to_its_place(engine: Engine,
 
 
 @pytest.mark.seed("A1.7", "A4.18")
+@pytest.mark.slow
 async def test_what_a_stopped_guest_says_when_it_wakes_up_is_not_heard(engine: Engine, tmp_path: Path) -> None:
     """Nobody here can kill it: it is fenced off in mid-answer, and what it had still to say goes nowhere."""
     with parley_worker(address(engine), tmp_path / "token", "--stages", "talker,code2wav"):

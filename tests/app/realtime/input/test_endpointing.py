@@ -209,6 +209,29 @@ def test_punctuation_counts_in_every_script(words: str) -> None:
     assert completeness(words.rstrip("?？.»")) < 1
 
 
+@pytest.mark.parametrize(
+    ("words", "language", "complete"),
+    [
+        ("Schalte bitte das Licht an.", "de", True),  # "an" never ends an English sentence
+        ("Combien gagnez-vous par an ?", "fr-CA", True),
+        ("Ouvre-la.", "fr", True),
+        ("Ich fahre morgen zum.", "de", False),
+        ("Ouvre la.", "fr", False),
+        ("Vorrei prenotare un tavolo per.", "it", False),
+        ("Quiero una pizza con.", "es", False),
+        ("Я хочу заказать пиццу с.", "ru", False),
+        ("Please turn the light an.", "en", False),
+    ],
+)
+def test_words_that_never_end_a_sentence_are_those_of_its_language(words: str, language: str, complete: bool) -> None:
+    assert completeness(words, (language,)) == (1 if complete else -1)
+
+
+def test_an_asr_of_several_languages_has_the_english_words() -> None:
+    assert completeness("Please turn on the", ("de", "en")) == completeness("Please turn on the") == -1
+    assert completeness("Ich fahre morgen zum.", ("de", "en")) == 1
+
+
 def voice(hz: Any, level: Any) -> Any:
     """Half a second of a voice with that pitch and loudness, int16 at 16 kHz."""
     at = np.linspace(0, 1, 8_000)

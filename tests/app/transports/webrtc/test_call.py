@@ -83,6 +83,7 @@ async def test_hanging_up_ends_the_call(server: Running) -> None:
         await call.closed()
 
 
+@pytest.mark.slow
 async def test_a_call_ends_when_its_time_is_over(serve_with: Any) -> None:
     async with serve_with(limits={"session_s": 4.0}) as server, calling(server) as call:
         assert (await call.until("error"))["error"]["code"] == "session_expired"

@@ -223,6 +223,7 @@ def test_a_frame_is_scaled_and_can_be_read_again(size: tuple[int, int], small: t
     assert int(again.mean()) == pytest.approx(200, abs=6)
 
 
+@pytest.mark.slow
 async def test_the_newest_pictures_join_the_turn(serve_with: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[CameraFrame] = []
     see = camera_buffer.CameraBuffer.add_frame

@@ -135,6 +135,7 @@ async def test_bad_weather_leaves_no_delay(server: Running, monkeypatch: pytest.
 
 
 @pytest.mark.fault("N3.3")
+@pytest.mark.slow
 async def test_a_buffer_that_latches_is_seen(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: aiortc's own buffer keeps what the weather cost it."""
     async with relaying() as relay, measuring(server, monkeypatch, stock=True, through=relay) as measured:

@@ -25,6 +25,7 @@ FILE = Path("model.gguf")
         "{% if tools %}{{ '%999999999d' % 1 }}{% endif %}",
     ],
 )
+@pytest.mark.slow
 def test_a_costly_template_is_refused(text: str) -> None:
     with pytest.raises(WeightsError, match=r"^model\.gguf: has a chat template that takes too much time or memory"):
         check_template(text, FILE)
