@@ -40,6 +40,7 @@ from app.http.names import HEADERS
 from app.http.pages import add_pages, page_paths
 from app.http.phone import phone
 from app.http.responses import responses
+from app.http.speakers import speakers
 from app.http.speech import speech
 from app.http.telephone import telephone_routes
 from app.http.transcriptions import transcriptions
@@ -71,7 +72,7 @@ from engine.deployment.installation import DISTRIBUTION
 
 VERSION = version(DISTRIBUTION)
 
-ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, memory, phone, admin)
+ROUTERS = (client_secrets, chat, responses, speech, transcriptions, speakers, models, memory, phone, admin)
 """Functions that create the routes of a service."""
 
 Extend = Callable[[FastAPI, Service], None]

@@ -28,14 +28,15 @@ from app.media.decoding import Decoding
 from app.realtime.inference_thread import InferenceThread
 from app.realtime.input.echo_canceller import echo_canceller
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
+from app.realtime.input.speaker_encoder import INSTALL, speaker_encoder
 from app.realtime.input.turn_detector import Silero
-from app.realtime.ports import Vad
+from app.realtime.ports import SpeakerEncoder, Vad
 from app.realtime.session_context import SessionContext
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.refusal import Closed
 from app.responses.store import ResponseStore
 from app.settings import settings_of
-from app.telemetry import Metrics, Stats, audit
+from app.telemetry import Metrics, Stats, audit, log
 from app.tracing import Tracing
 from engine import Deployments, EngineSpec, ModelInfo, ReplicaInfo, Request, describe
 
@@ -90,6 +91,10 @@ class Service:
         self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
         self.inference = InferenceThread()
         self._echo_canceller = echo_canceller(self.settings.turns.echo_cancellation)
+        self.speaker_encoder: SpeakerEncoder | None = speaker_encoder()
+        """Tells voices apart; None if its weights are not on this machine."""
+        if self.speaker_encoder is None and self.settings.turns.speaker != "any":
+            log("speaker.unavailable", hint=INSTALL)
 
     @property
     def engine_host(self) -> EngineHost:
@@ -155,6 +160,7 @@ class Service:
             decoding=self.decoding,
             end_of_turn_models=self.end_of_turn.models,
             inference=self.inference,
+            speaker_encoder=self.speaker_encoder,
             tool_servers=self.tool_servers,
             memory=None if self.facts is None else MemoryAccess(self.facts, caller or Principal()),
         )

@@ -119,6 +119,8 @@ class TurnSettings:
     """Model with which ``semantic_vad`` ends turns: ``smart_turn`` (sound, words and intonation), ``words`` (words and
     intonation), or an ONNX file that replaces Smart Turn. ``auto``: ``words`` if the ASR knows complete requests, as
     nano's does, otherwise ``smart_turn``."""
+    speaker: Literal["any", "first"] = "any"
+    """Default of ``turn_detection.speaker``: whose speech opens turns. ``first`` needs `parley pull campplus`."""
     guess_ms: int = 120
     """Milliseconds of silence after which an answer is prepared. It is played once the turn is over, or dropped if the
     user goes on. ``0`` disables it."""

@@ -10,11 +10,17 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from engine import Chunks, ModelInfo, Request
 from engine.core import Pcm, Wave
 
 Eagerness = Literal["low", "medium", "high"]
+
+Embedding = NDArray[np.float32]
+"""The vector of a voice: float32 [width], of length 1. The dot product of two tells how alike the voices are."""
 
 
 class AnswerSource(Protocol):
@@ -53,6 +59,14 @@ class EchoCanceller(Protocol):
         Returns:
             int16 [n], at most 20 ms later than ``near``.
         """
+        ...
+
+
+class SpeakerEncoder(Protocol):
+    """Tells voices apart."""
+
+    def embed(self, pcm: Pcm) -> Embedding:
+        """Return the embedding of the voice in int16 [samples] at MIC_RATE_HZ. Called in a thread."""
         ...
 
 

@@ -308,6 +308,8 @@ class Session:
                 self._responses.preparation.drop_open()
                 self._responses.active.resume()
                 self._responses.calls.user_speaks(False)
+            case turn_events.SpeakerFound(item_id, speaker):
+                self._emit(server_events.SpeakerFoundEvent(item_id, speaker))
             case turn_events.SessionIdled():
                 self._emit(server_events.SessionPausedEvent())
             case turn_events.SessionWoken():

@@ -20,7 +20,7 @@ from app.media.decoding import Decoding
 from app.media.images import Image
 from app.media.videos import Video, video_of_url
 from app.realtime.inference_thread import InferenceThread
-from app.realtime.ports import EchoCanceller, EndOfTurnModel, EnginePort, IdlePolicy, Vad
+from app.realtime.ports import EchoCanceller, EndOfTurnModel, EnginePort, IdlePolicy, SpeakerEncoder, Vad
 from app.realtime.waits import Waits
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
@@ -58,7 +58,9 @@ class SessionContext:
     end_of_turn_models: Mapping[str, EndOfTurnModel] = field(default_factory=dict[str, EndOfTurnModel])
     """Models that a session may choose, by name."""
     inference: InferenceThread = field(default_factory=InferenceThread)
-    """The thread in which end-of-turn models listen."""
+    """The threads in which end-of-turn models and the speaker encoder work."""
+    speaker_encoder: SpeakerEncoder | None = None
+    """Tells voices apart; None on a server without the model: every voice opens turns."""
     tool_servers: ToolServers = field(default_factory=ToolServers)
     """The MCP servers that the operator configured."""
     memory: MemoryAccess | None = None

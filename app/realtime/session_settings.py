@@ -8,10 +8,12 @@ import msgspec
 from msgspec.structs import replace
 
 from app.realtime.conversation import check_settings, functions_only
-from app.realtime.input import noise_suppression_available
+from app.realtime.input import voiceprint
+from app.realtime.input.speaker_encoder import INSTALL, MODEL
 from app.realtime.protocol import SessionOptions, Transcription, listed, name_of, server_events, session_options
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import ignored_hints, without_ignored_hints
+from app.refusal import Refusal
 from app.telemetry import log
 
 
@@ -48,7 +50,23 @@ def merged_options(
     if context.engine.model.duplex is not None:
         input = replace(merged.audio.input, turn_detection=None, transcription=None, noise_reduction=None)
         merged = replace(merged, audio=replace(merged.audio, input=input))
+    _check_speaker(merged, context)
     return merged, unknown
+
+
+def _check_speaker(options: SessionOptions, context: SessionContext) -> None:
+    """Raise Refusal if the settings need the speaker encoder and the server has none, or if a voiceprint is missing."""
+    detection, path = options.audio.input.turn_detection, "session.audio.input.turn_detection.speaker"
+    wanted = "any" if detection is None else detection.speaker
+    if options.parley.speakers and wanted in ("auto", "any"):
+        wanted, path = "labels", "session.parley.speakers"
+    if wanted in ("auto", "any"):
+        return
+    if context.speaker_encoder is None:
+        message = f"{path} needs the model {MODEL}, which this server has not loaded. {INSTALL}"
+        raise Refusal("unsupported_value", message, path)
+    if detection is not None and wanted == "enrolled":
+        voiceprint.read(detection.voiceprint or "")
 
 
 def session_view(
@@ -92,8 +110,6 @@ def log_mapped(context: SessionContext, session_id: str, options: SessionOptions
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:
         log("session.unknown_fields", session=session_id, fields=listed(unknown))
-    if options.audio.input.noise_reduction and not (model.reduces_noise or noise_suppression_available()):
-        log("session.no_noise_suppression", session=session_id, hint="install the extra noise")
     ears = options.audio.input.transcription
     if ears is not None and ears.model not in (None, model.name):
         log("session.transcription_mapped", session=session_id, asked=ears.model[:200], loaded=model.name)

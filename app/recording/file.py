@@ -220,7 +220,7 @@ def _take(session: RecordedSession, line: dict[str, Any], audio: dict[str, _Audi
             session.requests[event["request"]].chunks.append(chunk)
         case "turn" if event["type"] == "asked":
             session.pauses_s[event["pause"]] = math.inf
-        case "turn" if event["type"] == "judged" and event["probability"] is not None:
+        case "turn" if event["type"] == "judged" and event.get("probability", 0.0) is not None:  # embeddings have none
             session.pauses_s[event["pause"]] = at_s
         case "turn" if event["type"] == "follows":
             session.next_follows = True

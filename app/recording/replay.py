@@ -11,6 +11,7 @@ from typing import Any
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.realtime.input.echo_canceller import echo_canceller
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
+from app.realtime.input.speaker_encoder import speaker_encoder
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import Vad
 from app.realtime.protocol import Received, ServerEvent
@@ -142,6 +143,7 @@ def _context(recorded: RecordedSession, spec: EngineSpec, engine: ReplayedEngine
         settings.summarize_at,
         settings.instructions,
         echo_canceller=echo_canceller(settings.turns.echo_cancellation),
+        speaker_encoder=speaker_encoder(),
         loop_time=LoopTimeBudget(FairScheduler(loop.time, loop.time)),
         now=loop.time,
         wall=lambda: began_s + loop.time(),

@@ -27,7 +27,7 @@ LATE_S = 1.0
 
 
 class ReplayedInference(InferenceThread):
-    """Computes the end-of-turn model's results at once, and releases them at the times of the recording."""
+    """Computes end-of-turn judgements and speaker embeddings at once, and releases them at the recorded times."""
 
     def __init__(self, known_s: dict[int, float], loop: VirtualLoop) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class ReplayedInference(InferenceThread):
         self._loop = loop
         self._numbers = count(1)
 
-    def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
-        judged = Future[float]()
-        probability = model.listen(pcm)
+    def run(self, work: Callable[[Pcm], T], pcm: Pcm) -> Future[T]:
+        judged = Future[T]()
+        result = work(pcm)
         known_s = self._known_s.get(next(self._numbers), self._loop.time() + JUDGED_S)
 
         def release() -> None:
             if judged.set_running_or_notify_cancel():
-                judged.set_result(probability)
+                judged.set_result(result)
 
         if math.isfinite(known_s):  # otherwise the recorded model gave no result
             self._loop.call_at(known_s, release)
@@ -53,6 +53,9 @@ class ReplayedInference(InferenceThread):
 
     def warn(self, reason: str) -> None:
         """Do nothing: the recorded server was late, not this one."""
+
+    def warn_speaker(self, reason: str) -> None:
+        """Do nothing: as for ``warn``."""
 
 
 class ReplayedWaits(Waits):

@@ -223,7 +223,10 @@ class _RecordedChunks:
 
 
 class RecordedInference(InferenceThread):
-    """The server's thread of end-of-turn models. Each result becomes known in the event loop, where it is recorded."""
+    """The server's inference threads. Each result becomes known in the event loop, where its time is recorded.
+
+    Probabilities are recorded, too; embeddings of voices are not.
+    """
 
     def __init__(self, thread: InferenceThread, writer: RecordingWriter) -> None:
         super().__init__()
@@ -231,14 +234,14 @@ class RecordedInference(InferenceThread):
         self._writer = writer
         self._numbers = count(1)
 
-    def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
+    def run(self, work: Callable[[Pcm], T], pcm: Pcm) -> Future[T]:
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        known = Future[float]()
-        judged = self._inner.submit(model, pcm)
+        known = Future[T]()
+        judged = self._inner.run(work, pcm)
         self._writer.add("turn", {"type": "asked", "pause": number})
 
-        def tell(_: Future[float]) -> None:
+        def tell(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed already
                 loop.call_soon_threadsafe(self._tell, number, judged, known)
 
@@ -252,10 +255,15 @@ class RecordedInference(InferenceThread):
     def warn(self, reason: str) -> None:
         self._inner.warn(reason)
 
-    def _tell(self, number: int, judged: Future[float], known: Future[float]) -> None:
+    def warn_speaker(self, reason: str) -> None:
+        self._inner.warn_speaker(reason)
+
+    def _tell(self, number: int, judged: Future[T], known: Future[T]) -> None:
         failed = judged.cancelled() or judged.exception() is not None
-        probability = None if failed else judged.result()
-        self._writer.add("turn", {"type": "judged", "pause": number, "probability": probability})
+        result = None if failed else judged.result()
+        is_embedding = not failed and not isinstance(result, float)
+        shown = {} if is_embedding else {"probability": result}
+        self._writer.add("turn", {"type": "judged", "pause": number, **shown})
         if judged.cancelled():
             known.cancel()
         elif known.set_running_or_notify_cancel():

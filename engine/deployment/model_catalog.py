@@ -75,9 +75,11 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model of the catalogue."""
 
     name: str
-    part: Literal["ears", "thinker", "voice"]
+    part: Literal["ears", "thinker", "voice", "server"]
     use: str
-    """The stage that loads it, or the family whose stages all load it."""
+    """The stage that loads it, or the family whose stages all load it; of the part ``server`` the setting that needs
+    it.
+    """
     repository: str
     """The repository on the hub: OWNER/NAME. Empty if no hub has these files; then every file needs sources."""
     revision: str

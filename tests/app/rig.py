@@ -43,6 +43,7 @@ OURS: dict[str, set[str]] = {
     "parley.output_audio.paused": set(),
     "parley.output_audio.resumed": set(),
     "parley.input_audio_transcription.partial": {"item_id", "transcript", "final"},
+    "parley.input_audio_transcription.speaker": {"item_id", "speaker"},
 }
 """The fields of the events that are ours, and told to whoever asked for them."""
 SESSION = {"id", "object", "expires_at", "parley"}
@@ -55,8 +56,8 @@ EXTENSIONS = {
     "RealtimeConversationItemUserMessage": {"parley"},
     "Mcp": {"parley"},
     "RealtimeFunctionTool": {"parley"},
-    "ServerVad": {"backchannel_ms"},
-    "SemanticVad": {"end_of_turn", "backchannel_ms", "target_cuts"},
+    "ServerVad": {"backchannel_ms", "speaker", "voiceprint"},
+    "SemanticVad": {"end_of_turn", "backchannel_ms", "speaker", "voiceprint", "target_cuts"},
 }
 """The fields that openai's types of Realtime lack. OpenAI's server sends a session's first three, and clients read
 them; ``parley`` is ours. Where a client counts the events, each has ``parley`` beside what it is."""

@@ -51,6 +51,7 @@ ROWS: dict[tuple[str, str], Door] = {
     ("DELETE", "/v1/responses/{id}"): "key",
     ("POST", "/v1/audio/speech"): "key",
     ("POST", "/v1/audio/transcriptions"): "key",
+    ("POST", "/v1/speakers"): "key",
     ("POST", "/v1/realtime/client_secrets"): "key",
     ("POST", "/v1/realtime/client_secrets/withdraw"): "key",
     ("POST", "/v1/realtime/calls/{call_id}/hangup"): "key",

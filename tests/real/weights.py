@@ -18,7 +18,7 @@ from app.pulling.pull import fetch, plan
 from engine.deployment.model_catalog import CatalogModel, catalogue, manifest_of
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parley" / "real"
-SHIPPED = ("smollm2-135m", "moonshine-tiny-en", "whisper-base", "whisper-tiny-en", "kokoro-int8")
+SHIPPED = ("smollm2-135m", "moonshine-tiny-en", "whisper-base", "whisper-tiny-en", "kokoro-int8", "campplus")
 """Models of the product's catalogue that the suite runs."""
 
 

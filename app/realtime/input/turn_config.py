@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from app.realtime.input.noise_reduction import MARGIN_DB
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_detector import TurnConfig
@@ -12,6 +14,9 @@ from app.settings import TurnSettings
 
 HAND_PAUSE_MS = 1000
 """Silence after which a response is begun at the latest while the user holds a key."""
+
+Speaker = tuple[Literal["any", "first", "enrolled"], str | None]
+"""Whose speech opens a turn, and the voiceprint of an enrolled voice."""
 
 NEVER_MS = 24 * 3_600_000
 """Milliseconds beyond any session's life."""
@@ -60,3 +65,13 @@ def manual_config(turns: TurnSettings, speculation: Speculation) -> TurnConfig:
         echo_guard=False,
         pause_ms=speculation.pause_ms(HAND_PAUSE_MS) if turns.guess_ms else NEVER_MS,
     )
+
+
+def speaker_of(options: SessionOptions, context: SessionContext) -> Speaker:
+    """Return whose speech opens a turn: the session's setting, or else the server's."""
+    detection = options.audio.input.turn_detection
+    if detection is None or context.speaker_encoder is None:
+        return "any", None
+    if detection.speaker == "auto":
+        return context.turns.speaker, None
+    return detection.speaker, detection.voiceprint

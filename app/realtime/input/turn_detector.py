@@ -159,10 +159,14 @@ class TurnDetector:
 
     def reset(self) -> None:
         """Discard an open turn. The next one starts no earlier than the current ``position``, which is not reset."""
+        self.dismiss()
+        self._floor = self.position
+
+    def dismiss(self) -> None:
+        """Discard an open turn. The next one may start with its audio."""
         self._speaking = False
         self._paused = False
         self._voiced = 0
-        self._floor = self.position
 
     def _judge(self, pcm: Pcm) -> VoiceEvent | None:
         start = self._judged

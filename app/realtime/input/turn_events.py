@@ -27,7 +27,7 @@ class OverlapStarted:
 
 @dataclass(frozen=True, slots=True)
 class VoiceBuffered:
-    """A voice can be heard in a buffer that the client commits itself."""
+    """A voice can be heard that opens no turn yet: the client commits the buffer, or it may be another person's."""
 
     utterance: Utterance
 
@@ -73,6 +73,14 @@ class TurnDropped:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeakerFound:
+    """A turn that has ended was spoken by this one of the session's voices."""
+
+    item_id: str
+    speaker: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionIdled:
     """Nothing has happened for the session's idle timeout: it pauses."""
 
@@ -92,6 +100,7 @@ TurnEvent = (
     | TurnCommitted
     | IdleTimedOut
     | TurnDropped
+    | SpeakerFound
     | SessionIdled
     | SessionWoken
 )

@@ -15,8 +15,10 @@ from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.idle_pause import IdlePause
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.pause_sound import ASK_MS, PauseSound
+from app.realtime.input.speaker_gate import SpeakerGate
+from app.realtime.input.speaker_labels import SpeakerLabels
 from app.realtime.input.speculation import Speculation
-from app.realtime.input.turn_config import turn_config
+from app.realtime.input.turn_config import Speaker, speaker_of, turn_config
 from app.realtime.input.turn_detector import (
     TurnDetector,
     VoiceEvent,
@@ -60,6 +62,11 @@ class VoiceTurns:
         self._resampler = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
+        self._voice_start = 0  # the sample where the voice of the open turn began
+        self._is_paused = False
+        self._gate = SpeakerGate(context.inference)
+        self._speaker: Speaker = ("any", None)
+        self._labels = SpeakerLabels(context.inference)
         self._idle = IdlePause(context.idle)
         self._sound = PauseSound(context.inference, context.now)
         self._outcomes = TurnOutcomes(lambda kind: context.metrics.turns.labels(kind).inc())
@@ -68,6 +75,7 @@ class VoiceTurns:
     def restart(self) -> None:
         """Begin with a new detector: turn detection was switched on."""
         self._overlap = None
+        self._gate.close()
         self._detector = TurnDetector(vad=self._context.vad())
         self._detector_start = self._turn.recent.position  # the session's position at the detector's first sample
 
@@ -76,6 +84,7 @@ class VoiceTurns:
         self._languages = spoken_languages(options, self._context.engine.model)
         if (model := self._model) is not None:
             self._context.inference.warm_up(model)
+        self._set_speaker()
         self._set_target()
         self._tune()
 
@@ -93,10 +102,14 @@ class VoiceTurns:
             if self._overlap is not None:
                 self._overlap.follow(event)
             self._on_voice(event)
+        self._judge_voice()
+        for item_id, speaker in self._labels.found():
+            turn.emit(turn_events.SpeakerFound(item_id, speaker))
         self._follow_pause()
         self._weigh(to_ms(self._detector.position))
         self._check_idle()
-        if self._idle.falls_asleep(turn.recent.position, turn.utterance is not None):
+        speaks = turn.utterance is not None and not self._gate.is_judging
+        if self._idle.falls_asleep(turn.recent.position, speaks):
             turn.emit(turn_events.SessionIdled())
             self._tune()
 
@@ -110,12 +123,14 @@ class VoiceTurns:
 
     def commit(self) -> None:
         """The open turn ends without a silence: a pending overlap is a turn, too."""
+        self._admit_unjudged()
         self._detector.reset()
         if self._overlap is not None:
             self.take_turn()
 
     def reset(self) -> None:
         """The open turn is dropped."""
+        self._gate.close()
         if self._overlap is not None:
             self._overlap = None
             self._turn.quiet_from = None
@@ -203,6 +218,14 @@ class VoiceTurns:
         if (threshold := self._idle.wake_threshold) is not None:
             self._detector.config = replace(self._detector.config, threshold=threshold)
 
+    def _set_speaker(self) -> None:
+        """Take the voices that may open turns."""
+        speaker = speaker_of(self._options, self._context)
+        if speaker != self._speaker:
+            self._speaker = speaker
+            self._admit_unjudged()
+            self._gate.configure(self._context.speaker_encoder, *speaker)
+
     def _set_target(self) -> None:
         """Begin or end the tuning of waits to the speaker."""
         detection = self._options.audio.input.turn_detection
@@ -288,18 +311,26 @@ class VoiceTurns:
                 self._begin(self._detector_start + to_samples(start_ms))
             case VoicePaused(speech_end_ms=end_ms):
                 self._pause_end_ms = end_ms
+                self._is_paused = True
                 if turn.utterance is not None:
                     self._judge_fall(turn.utterance, end_ms)
-                turn.emit(turn_events.TurnPaused())
+                if not self._gate.is_judging:
+                    turn.emit(turn_events.TurnPaused())
             case VoiceResumed():
                 if self._outcomes.tuner is not None:
                     pause_ms = to_ms(self._detector.position) - self._pause_end_ms
                     self._outcomes.tuner.add_pause(pause_ms, self._untuned_wait_ms)
                 self._falling = 0.0
-                turn.emit(turn_events.TurnResumed())
+                self._is_paused = False
+                if not self._gate.is_judging:
+                    turn.emit(turn_events.TurnResumed())
                 turn.show()
                 self._tune()
             case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
+                self._pause_end_ms = speech_end_ms
+                self._is_paused = True
+                self._judge_voice()
+                self._admit_unjudged()
                 self._weigh(end_ms + PATIENCE_MS)  # it is over: what is known has to do
                 if turn.utterance is not None:
                     turn.utterance.silence_ms = end_ms - speech_end_ms
@@ -311,22 +342,74 @@ class VoiceTurns:
         answered = self._options.auto_responds and self._speaks
         self._outcomes.turn_ended(said, self._context.now(), self._untuned_wait_ms, answered)
         said.turn_counts = self._outcomes.report
+        self._hear_speaker(said)
         self._turn.end(turn_events.TurnStopped(said, to_ms(self._detector_start + to_samples(end_ms))))
         self._tune()
 
     def _begin(self, start: int) -> None:
-        """Begin a turn at a sample of the session."""
-        self._wake()
+        """Begin a turn at a sample of the session. Whether it is one may depend on the voice."""
         self._falling = 0.0
-        utterance = self._turn.begin(start, self._turn.recent.since(start))
+        self._is_paused = False
+        config, utterance = self._detector.config, self._turn.begin(start, self._turn.recent.since(start))
+        voiced_ms = max(config.min_speech_ms, config.overlap_ms)
+        self._voice_start = self._detector_start + self._detector.position - to_samples(voiced_ms)
+        if self._gate.begin(self._voice_start):
+            utterance.held = True
+            self._turn.emit(turn_events.VoiceBuffered(utterance))
+        else:
+            self._admit(utterance)
+
+    def _admit(self, utterance: Utterance) -> None:
+        """Accept the voice: its speech is a turn, unless it is a backchannel."""
+        self._wake()
         self._outcomes.turn_began(utterance, self._context.now(), self._answer_plays)
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
         if detection is not None and hold_ms:
-            self._overlap = Backchannel(to_ms(self._detector.position) - hold_ms, detection.backchannel_ms)
+            start_ms = to_ms(self._voice_start - self._detector_start)
+            end_ms = self._pause_end_ms if self._is_paused else None
+            self._overlap = Backchannel(start_ms, detection.backchannel_ms, end_ms)
             utterance.held = True
             self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
             self.take_turn()
+
+    def _judge_voice(self) -> None:
+        """Decide whether the voice is one that may open a turn, once that can be known."""
+        utterance = self._turn.utterance
+        if utterance is None or not self._gate.is_judging:
+            return
+        end = self._detector_start + (to_samples(self._pause_end_ms) if self._is_paused else self._detector.position)
+        match self._gate.is_user(end, self._is_paused, lambda: self._speech(utterance, end)):
+            case True:
+                self._admit_unjudged()
+                if self._is_paused:
+                    self._turn.emit(turn_events.TurnPaused())
+            case False:
+                self._gate.close()
+                self._detector.dismiss()
+                self._turn.drop()
+            case None:
+                pass
+
+    def _admit_unjudged(self) -> None:
+        """Accept a voice that is under judgement."""
+        if self._gate.is_judging and self._turn.utterance is not None:
+            self._gate.close()
+            self._admit(self._turn.utterance)
+
+    def _hear_speaker(self, said: Utterance) -> None:
+        """Learn the user's voice from a turn, and find out which voice spoke it."""
+        encoder, labels = self._context.speaker_encoder, self._options.parley.speakers
+        if encoder is not None and (labels or self._gate.is_learning):
+            speech = self._speech(said, self._detector_start + to_samples(self._pause_end_ms))
+            self._gate.heard(speech)
+            if labels:
+                self._labels.ask(encoder, said.item_id, speech)
+
+    def _speech(self, said: Utterance, end: int) -> Pcm:
+        """Return what was said from the voice's start to sample ``end``, as far as the turn has it."""
+        last = said.samples - (self._turn.recent.position - end)
+        return said.pcm[max(0, last - (end - self._voice_start)) : last]
 
     def _over_probability(self, said: Utterance) -> float | None:
         """Return how likely the turn was over, by the model that ended it; None where a fixed silence did."""

@@ -66,6 +66,9 @@ class NoiseReduction(Struct, frozen=True):
 
 BACKCHANNEL_MS = 1000
 
+Speaker = Literal["auto", "any", "first", "enrolled"]
+Voiceprint = Annotated[str, Meta(max_length=1024)]
+
 
 class ServerVad(Struct, frozen=True, tag="server_vad"):
     """Turns end after a fixed silence."""
@@ -78,6 +81,11 @@ class ServerVad(Struct, frozen=True, tag="server_vad"):
     interrupt_response: bool = True
     backchannel_ms: Ms = BACKCHANNEL_MS
     """Ours: speech over an answer that lasts longer is a turn, whatever its words. 0: any speech is a turn at once."""
+    speaker: Speaker = "auto"
+    """Ours: whose speech opens a turn: any voice, the session's first one, or that of ``voiceprint``. ``auto``: as the
+    server's settings say."""
+    voiceprint: Voiceprint | None = None
+    """Ours: the voice for ``speaker: enrolled``, from ``POST /v1/speakers``."""
 
 
 class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
@@ -89,6 +97,10 @@ class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
     end_of_turn: Literal["auto", "smart_turn", "words"] = "auto"
     """Ours: the end-of-turn model. ``auto``: the deployment's; ``words``: the judge that listens to no sound."""
     backchannel_ms: Ms = BACKCHANNEL_MS
+    """Ours: as for ``server_vad``."""
+    speaker: Speaker = "auto"
+    """Ours: as for ``server_vad``."""
+    voiceprint: Voiceprint | None = None
     """Ours: as for ``server_vad``."""
     target_cuts: Annotated[float, Meta(ge=0.005, le=0.5)] | None = None
     """Ours: the share of turns that may end early. The waits are tuned to the speaker. None: they are not tuned."""
@@ -180,6 +192,8 @@ class Extras(Struct, frozen=True):
     """Send ``parley.output_audio.alignment``: the position of the speech in the answer's text."""
     partials: bool = False
     """Send ``parley.input_audio_transcription.partial``: the user's words while they speak."""
+    speakers: bool = False
+    """Send ``parley.input_audio_transcription.speaker``: which of the session's voices spoke a turn."""
     summaries: bool = False
     """Send ``parley.conversation.summarized`` when a summary replaces older turns in prompts."""
     pauses: bool = False

@@ -189,6 +189,13 @@ class TranscriptionPartialEvent(Struct, frozen=True):
     final: bool
 
 
+class SpeakerFoundEvent(Struct, frozen=True):
+    """Which of the session's voices spoke an item: ``speaker_1``, ``speaker_2`` and so on."""
+
+    item_id: str
+    speaker: str
+
+
 class TranscriptionDeltaEvent(Struct, frozen=True):
     """The next stable words of an item's transcript."""
 
@@ -423,6 +430,7 @@ PlainEvent = (
     | AudioClearedEvent
     | SummarizedEvent
     | TranscriptionPartialEvent
+    | SpeakerFoundEvent
     | TranscriptionDeltaEvent
     | ItemDeletedEvent
     | OutputAudioStartedEvent

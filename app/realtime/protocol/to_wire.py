@@ -70,6 +70,7 @@ _PLAIN: dict[type[server_events.PlainEvent], str] = {
     server_events.QueueUpdatedEvent: "parley.queue.updated",
     server_events.SummarizedEvent: "parley.conversation.summarized",
     server_events.TranscriptionPartialEvent: "parley.input_audio_transcription.partial",
+    server_events.SpeakerFoundEvent: "parley.input_audio_transcription.speaker",
     server_events.OutputAudioPausedEvent: "parley.output_audio.paused",
     server_events.OutputAudioResumedEvent: "parley.output_audio.resumed",
 }

@@ -106,17 +106,27 @@ class Judge(InferenceThread):
         super().__init__()
         self.judged: list[Future[float]] = []
 
-    def submit(self, model: Any, pcm: Any) -> Future[float]:
+    def run(self, work: Any, pcm: Any) -> Future[Any]:
         self.judged.append(Future())
         return self.judged[-1]
+
+
+async def test_the_time_of_an_embedding_is_recorded_and_the_embedding_is_not(tmp_path: Path) -> None:
+    judge = Judge()
+    async with writing(tmp_path, Clock()) as writer:
+        known = RecordedInference(judge, writer).run(len, np.zeros(0, np.int16))
+        judge.judged[0].set_result(np.ones(192))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert known.done()
+    assert [event for _, event in lines(tmp_path)] == [{"type": "asked", "pause": 1}, {"type": "judged", "pause": 1}]
 
 
 async def test_a_judgement_becomes_known_when_it_is_recorded(tmp_path: Path) -> None:
     judge = Judge()
     async with writing(tmp_path, Clock()) as writer:
         inference = RecordedInference(judge, writer)
-        known = inference.submit(None, np.zeros(0, np.int16))  # type: ignore[arg-type]
-        dropped = inference.submit(None, np.zeros(0, np.int16))  # type: ignore[arg-type]
+        known = inference.run(len, np.zeros(0, np.int16))
+        dropped = inference.run(len, np.zeros(0, np.int16))
         judge.judged[0].set_result(0.7)
         assert (known.done(), writer.lines) == (False, 2)
         dropped.cancel()

@@ -151,6 +151,8 @@ async def test_semantic_vad_is_accepted_and_ends_turns(client: Any) -> None:
         "interrupt_response": True,
         "end_of_turn": "auto",
         "backchannel_ms": 1000,
+        "speaker": "auto",
+        "voiceprint": None,
         "target_cuts": None,
     }
     await speak(client, 0.6, 1.0)  # a tone is held, as by one who goes on: a longer wait

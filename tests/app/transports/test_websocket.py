@@ -48,6 +48,8 @@ async def test_the_first_event_spells_out_every_default(client: Any) -> None:
             "create_response": True,
             "interrupt_response": True,
             "backchannel_ms": 1000,
+            "speaker": "auto",
+            "voiceprint": None,
         },
     }
     assert session["audio"]["output"] == {"format": {"type": "audio/pcm", "rate": 24000}, "voice": "tone", "speed": 1.0}
