@@ -6,16 +6,20 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from itertools import count
 from typing import Literal, Protocol
 
 from app.realtime.ports import EnginePort
 from app.refusal import Closed
 from app.telemetry import Stats, log, log_failure
-from engine import EngineError, EngineSpec, ReplicaInfo, Request
+from engine import ConfigError, EngineError, EngineSpec, ReplicaInfo, Request
 from engine.errors import without_places
 
 STOP_S = 5.0
 """Seconds that the engine may take to close its workers. They close in parallel, each within 2 s."""
+FIRST_RETRY_S = 0.5
+"""Delay before the second attempt to start a deployment. Each further delay is twice as long, as for lost workers."""
+LAST_RETRY_S = 30.0
 
 State = Literal["starting", "ready", "unavailable", "draining", "failed"]
 """``unavailable``: the engine was ready, but one of its stages has no live replica now."""
@@ -47,9 +51,15 @@ class Serving(EnginePort, Protocol):
 MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
 
 
+def retry_delay_s(retry: int) -> float:
+    """Return the seconds before a retry; the first one is 0."""
+    return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(retry, 16))
+
+
 class EngineHost:
     """Owns the engine of a deployment in one task, from start to stop, and knows its state.
 
+    One of several deployments that could not be started is tried again, unless its configuration is invalid.
     ``name`` is the deployment's name, or "" for the only one of its server. ``draining`` is set once the server admits
     no more sessions.
     """
@@ -67,8 +77,9 @@ class EngineHost:
         self.engine: Serving | None = None
         """None until the engine is warm, and after it has stopped."""
         self.failure: EngineError | None = None
+        """The reason why the last attempt to start failed."""
         self.on_settled: Callable[[], None] = lambda: None
-        """Called once the engine is warm or has failed."""
+        """Called when the engine is warm or has failed."""
         self._draining = draining
         self._make_engine = make_engine
         self._load_vad = load_vad
@@ -138,18 +149,30 @@ class EngineHost:
             await asyncio.wait([self._task], timeout=1.0)
 
     def fail(self, error: EngineError) -> None:
-        """Give the deployment up, because it cannot do what its configuration says."""
+        """Report that the deployment cannot do what its configuration says."""
+        is_known = str(error) == str(self.failure)
         self.failure = error
+        if is_known:
+            return
         about = {"model": self.name, "error": error} if self.name else {}  # the command prints an only one's error
         log("engine.failed", code=error.code, **about)
         self.on_settled()
 
     async def _serve(self) -> None:
+        for retry in count():
+            await self._attempt()
+            if self._stop.is_set() or not self.name or isinstance(self.failure, ConfigError):
+                return
+            await asyncio.sleep(retry_delay_s(retry))
+
+    async def _attempt(self) -> None:
+        """Start the engine, and serve until the stop. Return earlier if it fails."""
         begun_s = time.monotonic()
         try:
             async with self._make_engine(self.spec) as engine:
                 await asyncio.to_thread(self._load_vad)  # loads its network once, outside the event loop
                 self.engine = engine
+                self.failure = None
                 log("server.ready", model=engine.model.name, start_s=time.monotonic() - begun_s)
                 self.on_settled()
                 await self._stop.wait()

@@ -42,7 +42,7 @@ def _model_of(spec: EngineSpec) -> str:
 
 
 class EngineHosts:
-    """The engine hosts of one server. Each starts, fails and stops independently of the others."""
+    """The engine hosts of one server. Each starts, fails, retries and stops independently of the others."""
 
     def __init__(self, specs: Sequence[EngineSpec], make_engine: MakeEngine, load_vad: Callable[[], object]) -> None:
         self.draining = asyncio.Event()
@@ -51,6 +51,9 @@ class EngineHosts:
         """Called once every deployment is ready or has failed, if at least one is ready."""
         self.on_failure: Callable[[], None] = lambda: None
         """Called once every deployment has failed."""
+        self.failure: EngineError | None = None
+        """The first deployment's error, once every deployment has failed."""
+        self._is_announced = False
         several = len(specs) > 1
         self.all = tuple(
             EngineHost(spec, make_engine, load_vad, self.draining, str(spec.name) if several else "") for spec in specs
@@ -72,11 +75,6 @@ class EngineHosts:
     def names(self) -> tuple[str, ...]:
         """The names of the models that clients may select."""
         return tuple(host.name or (host.engine.model.name if host.engine else host.spec.title) for host in self.all)
-
-    @property
-    def failure(self) -> EngineError | None:
-        """The first deployment's error if every deployment has failed."""
-        return self.default.failure if all(host.failure for host in self.all) else None
 
     def of(self, model: str | None) -> EngineHost:
         """Return the host for a requested model. None stands for any one, preferably one that is ready."""
@@ -111,7 +109,9 @@ class EngineHosts:
             host.fail(error)
 
     def _settled(self) -> None:
-        if self.failure is not None:
+        if all(host.failure for host in self.all):
+            self.failure = self.default.failure
             self.on_failure()
-        elif all(host.settled for host in self.all):
+        elif not self._is_announced and all(host.settled for host in self.all):
+            self._is_announced = True
             self.on_ready()

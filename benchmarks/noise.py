@@ -1,43 +1,59 @@
-"""Measure the benefit and cost of ``noise_reduction``: false turns, recognized words, delay and computing time.
+"""Compare denoisers in simulated rooms: word errors, false turns, missed turns, delay and computing time.
 
-    python -m benchmarks.noise [--minutes 3] [--part 1/12] [--seed 2]
+    python -m benchmarks.turn_recordings out/people         # once: recordings of people, 98 MB
+    python -m benchmarks.noise out/people [--denoisers none,webrtc-6dB,…] [--sentences 40] [--minutes 3]
 
-Noise is 5 dB below the voice and generated here: babble of 3, 8 and 16 recorded voices, music (chords, a melody with
-vibrato, a beat) and typing. A single reading voice is not noise, so its turns should not change. Each sound first plays
-alone for minutes: false starts per minute, and seconds per minute in which a turn is open. Then a user speaks every few
-seconds: how many sentences lie in a turn of their own, the number of turns, and the seconds per minute with an open
-turn. Words are recognized by nano on every n-th recording of tests/data/spoken, in noise and clean. The delay is the
-maximum of the cross-correlation with the input, for several piece sizes; the time is that of 10 ms of audio.
+The scenes are those of ``benchmarks.rooms`` without an echo. The noise is babble of six people, music, a television or
+steady pink noise.
+
+words            word errors of an ASR model in %, on sentences of people at the given distance of user and noise in dB.
+false            turns per minute of noise alone, 5 dB below a user's voice; ``open``: seconds with a turn open
+missed           sentences in that noise without a turn in their first second
+own              sentences in that noise within a turn that contains no other sentence
+of a core        CPU time per second of audio; the delay is the maximum of the cross-correlation with the input
+
+The turn detector has its default settings; ``floor`` adds the margin above constant voices (``babble_floor.py``).
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from app.realtime.input.frames import FRAME
-from app.realtime.input.noise_reduction import MARGIN_DB, Cleaner, Field, cleaner
+from app.realtime.input.noise_reduction import MARGIN_DB
 from app.realtime.input.turn_detector import TurnConfig, TurnDetector, VoiceStarted, VoiceStopped
+from benchmarks.denoisers import DENOISERS
+from benchmarks.recognizers import LIBRARIES, Hear, Score
+from benchmarks.rooms import ROOMS, Conditions, Line, Scene, lines, scene, users
+from engine.audio.resampler import resample
 from engine.core import MIC_RATE_HZ, Pcm
-from engine.training.nano.conditions import level, speech_level, with_noise
-from engine.training.nano.eval_ears import SPOKEN, Recording, alone, read
-from engine.worker.models.nano.ears import Ears
-from engine.worker.stage import StageConfig
+from engine.deployment.model_catalog import model_of
+from tests.real.weights import CACHE
 
-Samples = NDArray[np.float64]
-VOICE = 0.05 * 32768  # the level of a user's voice, 26 dB below full scale
-SNR_DB = 5.0
+KINDS = ("steady", "babble", "music", "television")
+MARGINS_DB = (0.0, MARGIN_DB)
+LONGEST = MIC_RATE_HZ // 10
+"""Samples of the longest delay that is looked for."""
 PIECE = MIC_RATE_HZ // 50
-PIECES = (FRAME, PIECE, 128, 310, 512, 1024)
-"""Samples that clients send at once: multiples of 10 ms, and the sizes of some browsers and drivers."""
-SETTINGS: dict[str, Field | None] = {"off": None, "near_field": "near_field", "far_field": "far_field"}
+MARGIN = MIC_RATE_HZ // 4
+"""Samples around a sentence that are transcribed with it."""
+SEED = 52
+
+
+@dataclass(frozen=True, slots=True)
+class Denoised:
+    """A scene with its microphone's signal after a denoiser."""
+
+    scene: Scene
+    pcm: Pcm
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,120 +73,105 @@ class Turns:
         """Seconds per minute in which a turn is open."""
         return sum(end - start for start, end in self.spans) / MIC_RATE_HZ / self.minutes
 
-    def holding(self, sentences: Sequence[tuple[int, int]]) -> int:
+    def missed(self, sentences: Sequence[tuple[int, int]]) -> int:
+        """Return how many sentences have no turn in their first second."""
+        return sum(
+            not any(start < begin + MIC_RATE_HZ and end > begin for start, end in self.spans) for begin, _ in sentences
+        )
+
+    def own(self, sentences: Sequence[tuple[int, int]]) -> int:
         """Return how many sentences lie within one turn that contains no other sentence."""
-        held = [[s for s in sentences if start <= s[0] and s[1] <= end] for start, end in self.spans]
-        return sum(len(one) == 1 for one in held)
+        middles = [(begin + end) // 2 for begin, end in sentences]
+        held = [sum(start <= at <= end for at in middles) for start, end in self.spans]
+        return sum(count == 1 for count in held)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=3.0, help="of each sound")
-    parser.add_argument("--seed", type=int, default=2, help="of the noise; the settings were chosen with 1")
-    parser.add_argument("--part", default="1/12", help="i/n: the words of every n-th recording, from the i-th")
-    args = parser.parse_args()
-    recordings = read(SPOKEN)
-    first, every = map(int, args.part.split("/"))
-    noises = made(recordings, int(args.minutes * 60) * MIC_RATE_HZ, args.seed)
-    console = Console(width=150)
-    console.print(turns_table(noises, recordings))
-    console.print(words_table(noises, [r for r in recordings[first - 1 :: every] if r.expect is not None]))
-    console.print(cost_table(recordings[0].pcm))
+    parser.add_argument("people", type=Path, help="folder of benchmarks.turn_recordings")
+    parser.add_argument("--denoisers", default="none,webrtc-6dB,webrtc-12dB", help=f"of none, {', '.join(DENOISERS)}")
+    parser.add_argument("--ears", default="moonshine-tiny-en", help="ASR models, or nothing")
+    parser.add_argument("--sentences", type=int, default=40)
+    parser.add_argument("--levels", default="20,10,5,0", help="dB of the user's voice above the noise")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of each noise alone, and with a user; or 0")
+    asked = parser.parse_args()
+    user, others = users(lines(asked.people))
+    names = asked.denoisers.split(",")
+    console = Console(width=170)
+    for ears in filter(None, asked.ears.split(",")):
+        levels = [float(one) for one in asked.levels.split(",") if one]
+        console.print(words_table(ears, names, user, others, asked.sentences, levels))
+    if asked.minutes:
+        console.print(turns_table(names, user, others, 60 * asked.minutes))
+    console.print(cost_table([name for name in names if name != "none"], user, others))
 
 
-def made(recordings: Sequence[Recording], count: int, seed: int) -> dict[str, Samples]:
-    """Return each noise at its level; deterministic."""
-    rng = np.random.default_rng(seed)
-    sounds = {f"babble of {voices}": babble(recordings, voices, count, rng) for voices in (3, 8, 16)}
-    sounds["one who reads"] = babble(recordings, 1, count, rng)
-    sounds |= {"music": music(count, rng), "keys": keys(count, rng)}
-    return {name: sound * VOICE * 10 ** (-SNR_DB / 20) / level(sound) for name, sound in sounds.items()}
-
-
-def babble(recordings: Sequence[Recording], voices: int, count: int, rng: np.random.Generator) -> Samples:
-    """Mix several equally loud voices that read the recordings with short pauses."""
-    sound = np.zeros(count)
-    for _ in range(voices):
-        at = -int(3 * MIC_RATE_HZ * rng.random())  # starts before the beginning
-        while at < count:
-            line = recordings[int(rng.integers(len(recordings)))].pcm.astype(np.float64)
-            line /= speech_level(line)
-            begin, end = max(at, 0), min(at + len(line), count)
-            if begin < end:
-                sound[begin:end] += line[begin - at : end - at]
-            at += len(line)
-    return sound
-
-
-def music(count: int, rng: np.random.Generator) -> Samples:
-    """Generate four chords, a melody with vibrato, and a beat."""
-    sound = np.zeros(count)
-    t = np.arange(int(1.2 * MIC_RATE_HZ)) / MIC_RATE_HZ
-    decay, beat = np.exp(-3 * t), MIC_RATE_HZ // 2
-    hit = 2 * np.exp(-60 * t) * rng.standard_normal(len(t))
-    chords = ((220.0, 261.6, 329.6), (174.6, 220.0, 261.6), (196.0, 246.9, 293.7), (261.6, 329.6, 392.0))
-    for number, at in enumerate(range(0, count, beat)):
-        chord = chords[number // 4 % len(chords)]
-        tremble = t + 0.004 / (2 * np.pi * 5) * np.sin(2 * np.pi * 5 * t)
-        tones = [(f, t, 1.0) for f in chord] + [(2 * chord[rng.integers(3)], tremble, 1.5)]
-        note = hit + sum(g * decay * np.sin(2 * np.pi * f * h * when) / h for f, when, g in tones for h in range(1, 7))
-        sound[at : at + len(t)] += note[: count - at]
-    return sound
-
-
-def keys(count: int, rng: np.random.Generator) -> Samples:
-    """Generate typing: a click for each key press, a softer one for its release, and the desk's resonance."""
-    sound = np.zeros(count)
-    t = np.arange(int(0.03 * MIC_RATE_HZ)) / MIC_RATE_HZ
-    at = 0
-    while at < count - MIC_RATE_HZ:
-        for delay_s, loud in ((0.0, 1.0), (rng.uniform(0.06, 0.12), 0.5)):
-            begin = at + int(delay_s * MIC_RATE_HZ)
-            click = np.exp(-t / 0.004) * rng.standard_normal(len(t)) * rng.uniform(0.5, 1)
-            desk = 0.6 * np.exp(-t / 0.008) * np.sin(2 * np.pi * rng.uniform(300, 900) * t)
-            sound[begin : begin + len(t)] += loud * (click + desk)
-        at += int(rng.uniform(0.08, 0.3) * MIC_RATE_HZ)
-    return sound
-
-
-def turns_table(noises: dict[str, Samples], recordings: Sequence[Recording]) -> Table:
-    count = len(next(iter(noises.values())))
-    user, sentences = speaking(recordings, count)
-    table = Table("sound", "noise_reduction", "starts/min", "open s/min", "sentences in a turn", "turns", "open s/min")
-    for name, noise in {"no noise": np.zeros(count), **noises}.items():
-        for setting, margin_db in (("off", 0.0), ("on", MARGIN_DB)):
-            without, within = turns(pcm_of(noise), margin_db), turns(pcm_of(noise + user), margin_db)
-            held = f"{within.holding(sentences)} of {len(sentences)}"
-            shown = (
-                f"{without.starts:.1f}",
-                f"{without.open_s:.1f}",
-                held,
-                str(len(within.spans)),
-                f"{within.open_s:.1f}",
-            )
-            table.add_row(name, setting, *shown)
+def words_table(
+    ears: str, names: Sequence[str], user: Sequence[Line], others: Sequence[Line], count: int, levels: Sequence[float]
+) -> Table:
+    hear = LIBRARIES[model_of(ears).use](CACHE / ears)
+    conditions = [("clean", None), *product(KINDS, levels)]
+    table = Table(f"{ears}: words, %", *(kind if db is None else f"{kind} {db:.0f}" for kind, db in conditions))
+    scenes = [spoken(user, others, count, kind, db) for kind, db in conditions]
+    for name in names:
+        cells = [f"{words_wrong(name, one, hear):.1f}" for one in scenes]
+        table.add_row(name, *cells)
+        print(name, ears, *cells, flush=True)  # while the rest is measured
     return table
 
 
-def speaking(recordings: Sequence[Recording], count: int) -> tuple[Samples, list[tuple[int, int]]]:
-    """Return a user who speaks a sentence every two seconds, and the position of each sentence."""
-    user, at, sentences = np.zeros(count), 5 * MIC_RATE_HZ, list[tuple[int, int]]()
-    for recording in recordings[::14]:
-        line = recording.pcm.astype(np.float64)
-        loud = np.flatnonzero(np.abs(line) > np.abs(line).max() / 50)
-        line = line[loud[0] : loud[-1] + 1]
-        if at + len(line) + MIC_RATE_HZ > count:
-            break
-        user[at : at + len(line)] = line * VOICE / level(line)
-        sentences.append((at + MIC_RATE_HZ // 5, at + len(line) - MIC_RATE_HZ // 5))  # without a soft beginning or end
-        at += len(line) + 2 * MIC_RATE_HZ
-    return user, sentences
+def spoken(user: Sequence[Line], others: Sequence[Line], count: int, kind: str, level_db: float | None) -> Scene:
+    """Return ``count`` sentences in the kitchen, the room with the longest reverberation."""
+    noise = None if level_db is None else kind
+    conditions = Conditions(room=ROOMS[0], echo_db=None, noise=noise, noise_db=-(level_db or 0.0), pauses_s=(1.0, 2.0))
+    made = scene(conditions, user, others, seconds=8.0 * count, seed=SEED)
+    said = made.said[:count]
+    return replace(made, microphone=made.microphone[: said[-1].end + MIC_RATE_HZ], said=said)
+
+
+def words_wrong(name: str, played: Scene, hear: Hear) -> float:
+    score = Score()
+    denoised = through(name, played.microphone)
+    for said in played.said:
+        score.add(said.text, hear(denoised[said.start - MARGIN : said.end + MARGIN]), 0.0, 0.0)
+    return 100 * score.wrong / score.words
+
+
+def turns_table(names: Sequence[str], user: Sequence[Line], others: Sequence[Line], seconds: float) -> Table:
+    columns = [f"{kind}: {what}" for kind, what in product(KINDS[1:], ("false", "open", "missed", "own"))]
+    table = Table("turns", "floor", *columns)
+    made = [noisy(kind, user, others, seconds / len(ROOMS)) for kind in KINDS[1:]]
+    for name in names:
+        heard = [[Denoised(one, through(name, one.microphone)) for one in kind] for kind in made]
+        for margin_db in MARGINS_DB:
+            cells = [cell for kind in heard for cell in turn_cells(kind, margin_db)]
+            table.add_row(name, f"{margin_db:.0f} dB", *cells)
+            print(name, margin_db, *cells, flush=True)
+    return table
+
+
+def noisy(kind: str, user: Sequence[Line], others: Sequence[Line], seconds: float) -> list[Scene]:
+    """Return scenes of a noise in each room, without a user and then with one."""
+    conditions = [Conditions(room=room, echo_db=None, noise=kind, pauses_s=(4.0, 8.0)) for room in ROOMS]
+    return [scene(one, people, others, seconds, SEED + n) for people in ((), user) for n, one in enumerate(conditions)]
+
+
+def turn_cells(heard: Sequence[Denoised], margin_db: float) -> Iterator[str]:
+    """Yield the cells of one noise."""
+    found = [(turns(one.pcm, margin_db), [(said.start, said.end) for said in one.scene.said]) for one in heard]
+    alone = [one for one, said in found if not said]
+    within = [(one, said) for one, said in found if said]
+    yield f"{np.mean([one.starts for one in alone]):.1f}"
+    yield f"{np.mean([one.open_s for one in alone]):.1f}"
+    yield f"{sum(one.missed(said) for one, said in within)}"
+    yield f"{sum(one.own(said) for one, said in within)} of {sum(len(said) for _, said in within)}"
 
 
 def turns(pcm: Pcm, margin_db: float) -> Turns:
     """Detect turns as a session with this margin does."""
     detector = TurnDetector(TurnConfig(margin_db=margin_db))
-    spans, start = list[tuple[int, int]](), None
+    spans: list[tuple[int, int]] = []
+    start: int | None = None
     for at in range(0, len(pcm), PIECE):
         for event in detector.feed(pcm[at : at + PIECE]):
             match event:
@@ -186,68 +187,36 @@ def turns(pcm: Pcm, margin_db: float) -> Turns:
     return Turns(tuple(spans), len(pcm) / MIC_RATE_HZ / 60)
 
 
-def words_table(noises: dict[str, Samples], recordings: Sequence[Recording]) -> Table:
-    ears = Ears(StageConfig())
-    crowd = noises["babble of 8"]
+def through(name: str, pcm: Pcm) -> Pcm:
+    """Process a recording frame by frame, as a session does."""
+    if name == "none":
+        return pcm
+    denoiser = DENOISERS[name]()
+    frame = denoiser.frame
+    wave = np.divide(resample(pcm, MIC_RATE_HZ, denoiser.rate_hz), 32768, dtype=np.float32)
+    whole = range(0, len(wave) // frame * frame, frame)
+    out = np.concatenate([denoiser.process(wave[at : at + frame]) for at in whole])
+    narrow = resample((np.clip(out, -1, 1) * 32767).astype(np.int16), denoiser.rate_hz, MIC_RATE_HZ)
+    return np.concatenate([narrow, np.zeros(max(0, len(pcm) - len(narrow)), np.int16)])[: len(pcm)]
 
-    def in_babble(pcm: Pcm) -> Pcm:
-        noise = crowd[: len(pcm)]
-        return pcm_of(pcm + noise * speech_level(pcm.astype(np.float64)) / level(noise) * 10 ** (-SNR_DB / 20))
 
-    conditions: dict[str, Callable[[Pcm], Pcm]] = {
-        "clean": lambda pcm: pcm,
-        "steady noise, 10 dB": lambda pcm: with_noise(pcm, 10),
-        "steady noise, 5 dB": lambda pcm: with_noise(pcm, 5),
-        "babble of 8, 5 dB": in_babble,
-        "clean, 30 dB softer": lambda pcm: pcm_of(pcm * 10**-1.5),
-    }
-    table = Table(f"of {len(recordings)} requests, right", *SETTINGS)
-    for name, worsened in conditions.items():
-        right = [
-            sum(alone(ears, cleaned(worsened, field, one)).right for one in recordings) for field in SETTINGS.values()
-        ]
-        table.add_row(name, *map(str, right))
+def cost_table(names: Sequence[str], user: Sequence[Line], others: Sequence[Line]) -> Table:
+    played = spoken(user, others, 5, "clean", None).microphone
+    table = Table("denoiser", "delay, ms", "of a core, %")
+    for name in names:
+        through(name, played[:MIC_RATE_HZ])
+        began_s = time.process_time()
+        after = through(name, played)
+        share = (time.process_time() - began_s) * MIC_RATE_HZ / len(played)
+        table.add_row(name, f"{1000 * lag(played, after) / MIC_RATE_HZ:.1f}", f"{100 * share:.1f}")
     return table
-
-
-def cleaned(worsened: Callable[[Pcm], Pcm], field: Field | None, recording: Recording) -> Recording:
-    return replace(recording, pcm=through(cleaner(field), worsened(recording.pcm)))
-
-
-def through(one: Cleaner, pcm: Pcm, piece: int = PIECE) -> Pcm:
-    """Process a recording in pieces, as a session does."""
-    return np.concatenate([one.clean(pcm[at : at + piece]) for at in range(0, len(pcm), piece)])
-
-
-def cost_table(pcm: Pcm) -> Table:
-    delays = (f"delay in pieces of {piece}" for piece in PIECES)
-    table = Table("noise_reduction", *delays, "µs for 10 ms, median", "p99")
-    for setting, field in SETTINGS.items():
-        late = (lag(pcm, through(cleaner(field), pcm, piece)) for piece in PIECES)
-        middle, slow = np.quantile(times_us(cleaner(field), pcm), (0.5, 0.99))
-        shown = (f"{1000 * samples / MIC_RATE_HZ:.1f} ms" for samples in late)
-        table.add_row(setting, *shown, f"{middle:.0f}", f"{slow:.0f}")
-    return table
-
-
-def times_us(one: Cleaner, pcm: Pcm) -> list[float]:
-    """Return the computing time of each frame in microseconds."""
-    took = list[float]()
-    for at in range(0, len(pcm) - FRAME, FRAME):
-        begun_s = time.perf_counter()
-        one.clean(pcm[at : at + FRAME])
-        took.append(1e6 * (time.perf_counter() - begun_s))
-    return took
 
 
 def lag(before: Pcm, after: Pcm) -> int:
     """Return the delay of the second signal in samples."""
-    x, y = before.astype(np.float64), after.astype(np.float64)
-    return int(np.argmax([np.dot(x[: len(x) - late], y[late:]) for late in range(2 * FRAME)]))
-
-
-def pcm_of(wave: NDArray[np.floating]) -> Pcm:
-    return np.clip(wave, -32768, 32767).astype(np.int16)
+    x = before.astype(np.float64)
+    y = after.astype(np.float64)
+    return int(np.argmax([np.dot(x[: len(x) - late], y[late:]) for late in range(LONGEST)]))
 
 
 if __name__ == "__main__":

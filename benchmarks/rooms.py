@@ -29,7 +29,6 @@ import soundfile
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve, firwin, resample_poly
 
-from benchmarks.noise import music
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
 from engine.training.nano.conditions import pink, speech_level
@@ -42,7 +41,7 @@ DELAYS_MS = (50, 125, 200, 300, 400)
 DRIFT_PPM = 50.0
 LEVEL = 10 ** (-26 / 20)
 """Level of the user's voice at the microphone, as a fraction of full scale; the assistant's voice when it is sent."""
-NOISES = ("competing", "television", "babble", "music")
+NOISES = ("competing", "television", "babble", "music", "steady")
 FLOOR_DB = -40.0
 """Level of the room's own pink noise below the user."""
 _SPEED_M_S = 343.0
@@ -312,6 +311,8 @@ def _noise(kind: str, room: Room, others: Sequence[Line], count: int, rng: np.ra
             )
         case "music":
             return _heard(loudspeaker(0.1 * _music(count, rng)), room, room.television)
+        case "steady":
+            return pink(count, rng)
         case _:
             raise ValueError(f"unknown noise {kind!r}")
 
@@ -327,7 +328,19 @@ def _talking(lines: Sequence[Line], pauses_s: tuple[float, float], count: int, r
 
 
 def _music(count: int, rng: np.random.Generator) -> Samples:
-    wave = music(count, rng)
+    """Generate four chords, a melody with vibrato, and a beat, at the level 1."""
+    wave = np.zeros(count)
+    t = np.arange(int(1.2 * MIC_RATE_HZ)) / MIC_RATE_HZ
+    decay = np.exp(-3 * t)
+    beat = MIC_RATE_HZ // 2
+    hit = 2 * np.exp(-60 * t) * rng.standard_normal(len(t))
+    chords = ((220.0, 261.6, 329.6), (174.6, 220.0, 261.6), (196.0, 246.9, 293.7), (261.6, 329.6, 392.0))
+    for number, at in enumerate(range(0, count, beat)):
+        chord = chords[number // 4 % len(chords)]
+        tremble = t + 0.004 / (2 * np.pi * 5) * np.sin(2 * np.pi * 5 * t)
+        tones = [(f, t, 1.0) for f in chord] + [(2 * chord[rng.integers(3)], tremble, 1.5)]
+        note = hit + sum(g * decay * np.sin(2 * np.pi * f * h * when) / h for f, when, g in tones for h in range(1, 7))
+        wave[at : at + len(t)] += note[: count - at]
     return wave / _level(wave)
 
 

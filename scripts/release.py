@@ -35,7 +35,7 @@ from packaging.utils import canonicalize_name
 from engine.deployment.installation import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "noise", "otel", "phonon", "pocket", "ray", "whisper")
+EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "otel", "phonon", "pocket", "ray", "whisper")
 """Extras for users; the other ones are for developers, or contained in these."""
 
 TOOLS = ("build==1.6.*", "twine==7.*", "cyclonedx-bom==7.*", "pip-licenses==5.5.*")

@@ -1,6 +1,6 @@
 """Encoding of jobs for a decoder process, and of their results, for a socket.
 
-A message is two lengths, a header in MessagePack, and bytes: the file, or the decoded arrays one after another.
+The bytes after a message's header are the file, or the decoded arrays one after another.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -22,8 +21,8 @@ from app.media.containers import MediaError
 from app.media.images import Image, ImageKind, scaled
 from app.media.videos import decode_video
 from engine import CameraFeed
+from engine.ipc import frames
 
-_LENGTHS = struct.Struct("<IQ")
 _MOST_RESULT_BYTES = 1 << 30
 _KINDS = frozenset(["|u1", "<i2"])
 _PIECE_BYTES = 1 << 18
@@ -89,7 +88,7 @@ def send_job(connection: socket.socket, job: Job, file: BinaryIO) -> None:
     header = msgspec.msgpack.encode(job)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    connection.sendall(_LENGTHS.pack(len(header), size) + header)
+    connection.sendall(frames.LENGTHS.pack(len(header), size) + header)
     while piece := file.read(_PIECE_BYTES):
         connection.sendall(piece)
     file.close()
@@ -97,11 +96,11 @@ def send_job(connection: socket.socket, job: Job, file: BinaryIO) -> None:
 
 def receive_job(connection: socket.socket) -> tuple[Job, bytearray] | None:
     """Return the next job and its file, which the job may change; None if the connection was closed."""
-    lengths = _received(connection, _LENGTHS.size)
+    lengths = frames.received(connection, frames.LENGTHS.size)
     if lengths is None:
         return None
-    header_bytes, data_bytes = _LENGTHS.unpack(lengths)
-    header, data = _received(connection, header_bytes), _received(connection, data_bytes)
+    header_bytes, data_bytes = frames.LENGTHS.unpack(lengths)
+    header, data = frames.received(connection, header_bytes), frames.received(connection, data_bytes)
     if header is None or data is None:
         return None
     return msgspec.msgpack.decode(header, type=Job), data
@@ -110,11 +109,11 @@ def receive_job(connection: socket.socket) -> tuple[Job, bytearray] | None:
 def send_result(connection: socket.socket, result: Result | MediaError) -> None:
     """Send a result, or the reason why there is none."""
     if isinstance(result, MediaError):
-        return _send(connection, msgspec.msgpack.encode(_ResultHeader(error=str(result))), [])
+        return frames.send(connection, msgspec.msgpack.encode(_ResultHeader(error=str(result))), [])
     arrays = [np.ascontiguousarray(array) for array in result.arrays]
     header = _ResultHeader([(array.dtype.str, list(array.shape)) for array in arrays], result.fps)
     pieces = [array.reshape(-1).view(np.uint8).data for array in arrays]
-    return _send(connection, msgspec.msgpack.encode(header), pieces)
+    return frames.send(connection, msgspec.msgpack.encode(header), pieces)
 
 
 def receive_result(connection: socket.socket) -> Result:
@@ -122,12 +121,12 @@ def receive_result(connection: socket.socket) -> Result:
 
     Raises MediaError with the process's reason, EOFError if the connection was closed or the message is no result.
     """
-    lengths = _required(_received(connection, _LENGTHS.size))
-    header_bytes, data_bytes = _LENGTHS.unpack(lengths)
+    lengths = frames.required(frames.received(connection, frames.LENGTHS.size))
+    header_bytes, data_bytes = frames.LENGTHS.unpack(lengths)
     if header_bytes + data_bytes > _MOST_RESULT_BYTES:
         raise EOFError
     try:
-        header = msgspec.msgpack.decode(_required(_received(connection, header_bytes)), type=_ResultHeader)
+        header = msgspec.msgpack.decode(frames.required(frames.received(connection, header_bytes)), type=_ResultHeader)
     except msgspec.DecodeError:
         raise EOFError from None
     if header.error:
@@ -140,29 +139,4 @@ def _array(connection: socket.socket, kind: str, shape: list[int]) -> NDArray[An
     size = math.prod(shape) * (2 if kind == "<i2" else 1)
     if kind not in _KINDS or min(shape, default=0) < 0 or size > _MOST_RESULT_BYTES:
         raise EOFError
-    return np.frombuffer(_required(_received(connection, size)), kind).reshape(shape)
-
-
-def _send(connection: socket.socket, header: bytes, pieces: Sequence[memoryview]) -> None:
-    size = sum(piece.nbytes for piece in pieces)
-    connection.sendall(_LENGTHS.pack(len(header), size) + header)
-    for piece in pieces:
-        connection.sendall(piece)
-
-
-def _received(connection: socket.socket, size: int) -> bytearray | None:
-    """Return exactly ``size`` bytes; None if the connection was closed before."""
-    data = bytearray(size)
-    left = memoryview(data)
-    while left.nbytes:
-        count = connection.recv_into(left)
-        if not count:
-            return None
-        left = left[count:]
-    return data
-
-
-def _required(data: bytearray | None) -> bytearray:
-    if data is None:
-        raise EOFError
-    return data
+    return np.frombuffer(frames.required(frames.received(connection, size)), kind).reshape(shape)

@@ -1,20 +1,15 @@
 """The decoder process: decodes one file after another within limits of memory and CPU time.
 
-``Decoder`` starts it as ``python -m parley_voice.app.media.decoder_process``, with a socket as its standard input. The
-system ends it at a limit, and together with the server.
+``Decoder`` starts it as ``python -m parley_voice.app.media.decoder_process``.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import sys
-from contextlib import suppress
 
 from app.media.containers import MediaError
 from app.media.decode_jobs import Job, Result, receive_job, send_result
-from engine.ipc import process_limits, spawn
+from engine.ipc import helper_process, process_limits
 
 MEMORY_BYTES = 1 << 30
 """Address space that decoding may add. An image of 16 megapixels takes 0.2 GB of it, a 4K video 0.5 GB."""
@@ -22,15 +17,7 @@ MEMORY_BYTES = 1 << 30
 
 def main() -> None:
     """Serve jobs until the server closes the socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the server ends this process
-    if end := spawn.end_with_parent(signal.SIGKILL):  # elsewhere, the socket's end and the CPU limit end it
-        end()
-    if os.getppid() != int(sys.argv[1]):
-        return  # the server ended before
-    process_limits.limit_memory(MEMORY_BYTES)  # where the system ignores this, the server watches the process
-    with socket.socket(fileno=os.dup(0)) as connection, suppress(ConnectionError):
-        while _serve(connection):
-            pass
+    helper_process.serve(MEMORY_BYTES, _serve)
 
 
 def _serve(connection: socket.socket) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.realtime.conversation import check_settings, functions_only
-from app.realtime.input import noise_suppression_available, voiceprint
+from app.realtime.input import voiceprint
 from app.realtime.input.speaker_encoder import INSTALL, MODEL
 from app.realtime.protocol import SessionOptions, Transcription, listed, name_of, server_events, session_options
 from app.realtime.session_context import SessionContext
@@ -110,8 +110,6 @@ def log_mapped(context: SessionContext, session_id: str, options: SessionOptions
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:
         log("session.unknown_fields", session=session_id, fields=listed(unknown))
-    if options.audio.input.noise_reduction and not (model.reduces_noise or noise_suppression_available()):
-        log("session.no_noise_suppression", session=session_id, hint="install the extra noise")
     ears = options.audio.input.transcription
     if ears is not None and ears.model not in (None, model.name):
         log("session.transcription_mapped", session=session_id, asked=ears.model[:200], loaded=model.name)

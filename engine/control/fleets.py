@@ -27,6 +27,7 @@ class Fleets:
         self.own = Fleet(replace(spec, workers=workers), launcher, label)
         self._changes = Changes(self.own, workers)
         self._shared = shared
+        self._label = label
         self._stages = tuple(stage.name for stage in spec.stages)
 
     async def start(self) -> None:
@@ -35,7 +36,7 @@ class Fleets:
             async with asyncio.TaskGroup() as starting:
                 starting.create_task(self.own.start(), name="start:own")
                 for fleet in dict.fromkeys(self._shared.values()):
-                    starting.create_task(fleet.enter(self), name="start:shared")
+                    starting.create_task(fleet.enter(self, self._label), name="start:shared")
         except BaseExceptionGroup as group:
             error = plain(group)
             raise error from error.__cause__

@@ -27,15 +27,21 @@ class SharedFleet:
         """The engines that use the workers, in the order in which they entered."""
         self._workers = workers
         self._failure: EngineError | None = None
+        self._refused = set[str]()
+        """The deployments that have received the failure. If one comes again, the workers are tried again."""
         self._turn = asyncio.Lock()
 
-    async def enter(self, user: object) -> None:
-        """Start the workers unless they run already. Raises the EngineError that prevents or prevented the start."""
+    async def enter(self, user: object, label: str) -> None:
+        """Start the workers unless they run already. ``label`` is the deployment of this engine.
+
+        Raises the EngineError that prevents the start, or that prevented it and that this deployment does not know yet.
+        """
         async with self._turn:
-            if self._failure is not None:
+            if self._failure is not None and label not in self._refused:
+                self._refused.add(label)
                 raise error_of(self._failure.code, str(self._failure))
             if self.changes is None:
-                self.changes = await self._started()
+                self.changes = await self._started(label)
             self.users.append(user)
 
     async def leave(self, user: object) -> None:
@@ -49,7 +55,8 @@ class SharedFleet:
                 self.changes = None
                 await fleet.close()
 
-    async def _started(self) -> Changes:
+    async def _started(self, label: str) -> Changes:
+        self._failure = None
         spec = self._workers.spec
         fleet = Fleet(spec, launcher_of(spec), "+".join(self._workers.users))
         try:
@@ -58,5 +65,6 @@ class SharedFleet:
             await fleet.close()
             if isinstance(error, EngineError):
                 self._failure = error
+                self._refused = {label}
             raise
         return Changes(fleet, spec.workers)

@@ -1,11 +1,9 @@
 """The user's side of a session: what the microphone and the camera bring becomes turns."""
 
 from app.realtime.input.audio_buffer import InputAudioBuffer
-from app.realtime.input.noise_reduction import available as noise_suppression_available
 from app.realtime.input.turn_events import TurnEvent
 
 __all__ = [
     "InputAudioBuffer",
     "TurnEvent",
-    "noise_suppression_available",
 ]

@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +18,8 @@ from engine.errors import RequestError, WeightsError
 from engine.worker.llm.continuing import continued, rest
 from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
-from engine.worker.llm.grammar.schema import json_grammar
+from engine.worker.llm.grammar.compiler import GrammarCompiler
+from engine.worker.llm.grammar.jobs import AnswerJob
 from engine.worker.llm.messages import Body, texts_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.refusals import error_of_model
@@ -75,7 +75,7 @@ class LocalThinker(ChatThinker):
         self._broken = breaker(special_tokens)
         self._now = now
         self._answering = 0
-        self._compiling = asyncio.Lock()
+        self.grammars = GrammarCompiler()
 
     @property
     def free(self) -> int:
@@ -117,14 +117,9 @@ class LocalThinker(ChatThinker):
             )
         format = body["response_format"]
         schema = format["json_schema"]["schema"] if format["type"] == "json_schema" else {"type": "object"}
-        grammar = await self.compiled(partial(grammar_of_json, msgspec.json.encode(schema)))
+        grammar = await self.grammars.compiled(AnswerJob(msgspec.json.encode(schema)))
         kept = {name: value for name, value in body.items() if name not in ("tools", "tool_choice")}
         return self.restricted({**kept, "chat_template_kwargs": {"enable_thinking": False}}, grammar)
-
-    async def compiled(self, compile: Callable[[], str]) -> str:
-        """Compile a grammar in a thread, one at a time, because it takes up to half a second of a processor."""
-        async with self._compiling:
-            return await asyncio.to_thread(compile)
 
     def restricted(self, body: Body, grammar: str) -> Body:
         """Return a body whose answer follows the grammar. Override this for a model that reads GBNF."""
@@ -159,13 +154,8 @@ class LocalThinker(ChatThinker):
                 yield delta
 
     async def aclose(self) -> None:
+        await self.grammars.aclose()
         await self._model.aclose()
-
-
-@lru_cache(maxsize=32)
-def grammar_of_json(schema: bytes) -> str:
-    """Return the grammar of a JSON schema, which is itself given as JSON. Raises SchemaError."""
-    return json_grammar(msgspec.json.decode(schema))
 
 
 def check_memory(model: Path, weights: int, cache: int, conversations: str) -> None:

@@ -1,11 +1,11 @@
-"""Function calls as plain text, for models whose chat template does not support tools.
+"""Function calls as plain text between ``<tool_call>`` tags, the format of the Hermes models that most models know.
 
-The functions are listed in the instructions, and calls are written between ``<tool_call>`` tags, the format of the
-Hermes models that most open models know. A JSON schema enforces a required call.
+For models whose chat template does not support tools, the instructions list the functions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from engine.chunk import Text, ToolCall, Usage
+from engine.chunk import Text, ToolCall, ToolCallDelta, Usage
+from engine.worker.llm.calls import is_object
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import Body
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 OFFER = """You may call functions. These are their descriptions as JSON, one on each line:
 <tools>
 {functions}
@@ -26,6 +28,11 @@ To call one, answer with its name and its arguments as a JSON object within <too
 <tool_call>
 {{"name": "…", "arguments": {{…}}}}
 </tool_call>"""
+
+
+def writes_calls_as_text(template: str) -> bool:
+    """Return whether a chat template supports tools, and its model writes calls in this format."""
+    return "tools" in template and OPEN in template and '"arguments"' in template and "<function=" not in template
 
 
 def prompted(body: Mapping[str, Any]) -> Body:
@@ -52,7 +59,7 @@ async def parsed(deltas: AsyncGenerator[Delta], body: Mapping[str, Any], name: s
 async def _parsed(deltas: AsyncIterator[Delta], body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
     calls = CallParser(within=bool(required_functions(body)))
     made = list[ToolCall]()
-    start = 0
+    start = sent = 0
     async for delta in deltas:
         match delta:
             case Text(text):
@@ -65,9 +72,18 @@ async def _parsed(deltas: AsyncIterator[Delta], body: Mapping[str, Any], name: s
         for text in texts:
             yield Text(text, start)
             start += len(text)
-        for function, arguments in found if body["tool_choice"] != "none" else ():
-            made.append(ToolCall(f"call_{name}_{len(made)}", function, arguments))
-            yield made[-1]
+        if body["tool_choice"] != "none":
+            for function, arguments in found:
+                id = f"call_{name}_{len(made)}"
+                if sent:
+                    yield ToolCallDelta(id, function, arguments[sent:])
+                    sent = 0
+                made.append(ToolCall(id, function, arguments))
+                yield made[-1]
+            function, arguments = calls.begun
+            if len(arguments) > sent:
+                yield ToolCallDelta(f"call_{name}_{len(made)}", function, arguments[sent:])
+            sent = len(arguments)
         if isinstance(delta, Usage):
             yield replace(delta, finish="tool") if made and delta.finish == "stop" else delta
 
@@ -100,6 +116,18 @@ class CallParser:
             words += [ready] if ready else []
             self._blank = self._blank and not ready
         return words, calls
+
+    @property
+    def begun(self) -> tuple[str, str]:
+        """The name and the first arguments of a call that is not complete; empty if they are not known yet."""
+        head = _HEAD.match(self._held) if self._within else None
+        if head is None:
+            return "", ""
+        written = self._held[head.end() :]
+        tag = written.rfind("<")
+        if tag >= 0 and CLOSE.startswith(written[tag:]):
+            written = written[:tag]
+        return msgspec.json.decode(head[1]), written.rstrip().removesuffix("}")  # that may be the end of the call
 
     def end(self) -> tuple[list[str], list[tuple[str, str]]]:
         """Return the rest. An incomplete call is dropped."""
@@ -142,7 +170,9 @@ def _as_text(message: Body) -> Body:
 
 
 def _call(text: str) -> list[tuple[str, str]]:
-    """Parse a call to its name and arguments; empty if it is invalid."""
+    """Parse a call to its name and arguments, as they are written; empty if it is invalid."""
+    head = _HEAD.match(text)
+    written = text[head.end() :].rstrip().removesuffix("}").rstrip() if head else ""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -150,7 +180,8 @@ def _call(text: str) -> list[tuple[str, str]]:
     name, arguments = (found.get("name"), found.get("arguments", {})) if isinstance(found, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return []
-    return [(name, msgspec.json.encode(arguments).decode())]
+    whole = msgspec.json.encode(arguments).decode()
+    return [(name, written if is_object(written) else whole)]
 
 
 def _begun(text: str) -> int:

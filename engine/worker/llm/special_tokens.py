@@ -83,6 +83,11 @@ def tokens_of_gguf(path: Path, template: str) -> list[str]:
     ]
 
 
+def is_control(path: Path, word: str) -> bool:
+    """Return whether a text is a control token of a GGUF file, which answers do not contain."""
+    return (word, _CONTROL) in read_vocabulary(path)
+
+
 def tokens_of_checkpoint(folder: Path, template: str) -> list[str]:
     """Return the special tokens of a checkpoint's ``tokenizer.json``: control tokens, and those in the template.
 

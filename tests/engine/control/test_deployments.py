@@ -17,12 +17,15 @@ from tests.engine.deployment.test_sharing import spec as split
 from tests.engine.fakes import until
 
 BROKEN = """
+from pathlib import Path
 from engine.errors import WeightsError
 from engine.worker.models.script import Script{kind}
 
 class Broken(Script{kind}):
     def __init__(self, config):
-        raise WeightsError("the weights are damaged")
+        if not Path(__file__).with_suffix(".repaired").exists():
+            raise WeightsError("the weights are damaged")
+        super().__init__(config)
 """
 
 
@@ -167,6 +170,23 @@ async def test_a_common_stage_that_does_not_start_is_tried_once(
             async with deployments.engine(one):
                 pass
     assert labels.count("one+two/x") == 1
+    for one in specs:  # the first one that comes again tries it again, and the other one receives its failure
+        with pytest.raises(WeightsError, match="the weights are damaged"):
+            async with deployments.engine(one):
+                pass
+    assert labels.count("one+two/x") == 2
+
+
+async def test_a_common_stage_that_was_repaired_starts_at_the_next_attempt(tmp_path: Path) -> None:
+    specs = [broken(spec("one"), "ears", tmp_path), broken(spec("two", "{frames_per_word: 2}"), "ears", tmp_path)]
+    deployments = Deployments(specs)
+    for one in specs:
+        with pytest.raises(WeightsError):
+            async with deployments.engine(one):
+                pass
+    (tmp_path / "broken_ears.repaired").touch()
+    async with deployments.engine(specs[1]) as two, deployments.engine(specs[0]) as one:
+        assert [await answer(engine, "say: repaired") for engine in (one, two)] == ["repaired"] * 2
 
 
 async def test_an_invalid_deployment_shares_nothing_and_says_why() -> None:

@@ -18,7 +18,7 @@ REQUIREMENTS = [
     'torch<2.14,>=2.11; extra == "torch"',
     f'{DISTRIBUTION}[torch]; extra == "hf"',
     'jinja2>=3.1.6; extra == "hf"',
-    'webrtc-noise-gain<2,>=1.3; sys_platform == "linux" and extra == "noise"',
+    'sounddevice<1,>=0.5; sys_platform == "linux" and extra == "device"',
 ]
 """As setuptools writes them into a wheel's metadata."""
 
@@ -60,7 +60,7 @@ class TestWheel:
         ]
 
     def test_a_marker_stays_with_its_requirement(self) -> None:
-        assert shlex.split(install_command("noise"))[4:] == ['webrtc-noise-gain<2,>=1.3; sys_platform == "linux"']
+        assert shlex.split(install_command("device"))[4:] == ['sounddevice<1,>=0.5; sys_platform == "linux"']
 
     def test_uv_installs_into_an_environment_without_pip(self, monkeypatch: pytest.MonkeyPatch) -> None:
         without_pip(monkeypatch, uv="/usr/bin/uv")

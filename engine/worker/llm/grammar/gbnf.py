@@ -86,13 +86,13 @@ class Grammar:
             found = (self.rule((*block, *found), singles[-1]),)
         return found
 
-    def written(self, root: Reference) -> str | None:
-        """Return the text of the grammar of one rule; None if this rule has no finite text.
+    def written(self, root: Reference, needed: Reference | None = None) -> str | None:
+        """Return the text of the grammar of one rule; None if this rule, or one that is ``needed``, has no finite text.
 
         Alternatives without a finite text are left out.
         """
         finite = self._finite()
-        if root not in finite:
+        if not finite.issuperset((root, needed or root)):
             return None
         lines = [f"root ::= {root}"]
         found = {root}

@@ -10,13 +10,14 @@ from engine.errors import SchemaError
 from engine.worker.llm.grammar.ambiguity import Ambiguity, LeafGroup
 from engine.worker.llm.grammar.automaton import Steps
 from engine.worker.llm.grammar.constants import constants_rule
+from engine.worker.llm.grammar.free_text import free_text
 from engine.worker.llm.grammar.gbnf import Alternative, Grammar, Reference, literal
 from engine.worker.llm.grammar.leaves import KEYWORDS, TYPES, Leaf, Leaves
 from engine.worker.llm.grammar.located import Located
 from engine.worker.llm.grammar.scalars import number_rule, string_rule
 
 _FREE = Located({})
-MOST_OPTIONS = 200
+MOST_OPTIONS = 100
 """Maximum optional properties in a row, and maximum alternatives of one schema."""
 _OPENINGS = {"object": "{", "array": "[", "any": "any"}
 
@@ -35,10 +36,11 @@ def json_grammar(schema: Mapping[str, Any] | bool) -> str:
     return text
 
 
-def call_grammar(functions: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+def call_grammar(functions: Iterable[tuple[str, Mapping[str, Any]]], tags: tuple[str, str] | None = None) -> str:
     """Return the grammar of a call of one of the functions, given with the schemas of their arguments.
 
-    A call is an object with ``name`` and ``arguments``. Parts of a schema that are not supported allow any value of
+    A call is an object with ``name`` and ``arguments``. With ``tags``, the grammar is any text, in which a call between
+    line breaks and the second tag follows each first tag. Parts of a schema that are not supported allow any value of
     their type. Raises SchemaError for schemas that are too large or have no finite value.
     """
     grammar = Grammar()
@@ -47,7 +49,10 @@ def call_grammar(functions: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
         arguments = _Compiler(grammar, Located({"type": "object", **parameters}), lenient=True).rule()
         head = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
         calls.append((literal(head), arguments, literal("}")))
-    text = grammar.written(grammar.rule(*calls))
+    root = call = grammar.rule(*calls)
+    if tags is not None:
+        root = free_text(tags[0], (literal("\n"), call, literal(f"\n{tags[1]}")), grammar)
+    text = grammar.written(root, needed=call)
     if text is None:
         raise SchemaError("The functions' schemas: no finite arguments are valid. End each recursion.")
     return text

@@ -10,10 +10,10 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import psutil
 
 from engine.core import Message, Request, StageInfo, TextPart
@@ -22,13 +22,20 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.installed import installed
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
-from engine.worker.llm.grammar.schema import call_grammar
+from engine.worker.llm.grammar.jobs import CallJob
 from engine.worker.llm.llama import BATCH, Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import Body, body_of
 from engine.worker.llm.options import LONGEST_SPOKEN_S, LocalOptions, check, read_template
-from engine.worker.llm.prompted_tools import parsed, prompted, required_functions
-from engine.worker.llm.special_tokens import tokens_of_gguf
+from engine.worker.llm.prompted_tools import (
+    CLOSE,
+    OPEN,
+    parsed,
+    prompted,
+    required_functions,
+    writes_calls_as_text,
+)
+from engine.worker.llm.special_tokens import is_control, tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
 from engine.worker.streamed import Broken
@@ -117,6 +124,7 @@ class LlamaCppStage(LocalThinker):
             check_template(template, Path(options.template or settings.weights))
         self._llama = Llama(settings)
         self._template_has_tools = "tools" in template
+        self._writes_calls_as_text = writes_calls_as_text(template) and not is_control(settings.weights, OPEN)
         named = CHATML_MARKERS if template == CHATML else template
         self._foreign_markers = header.foreign_markers(named)
         super().__init__(config, options, self._llama, tokens_of_gguf(settings.weights, named))
@@ -128,10 +136,10 @@ class LlamaCppStage(LocalThinker):
     async def complete(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         if self._foreign_markers:  # such a token ends the answer
             body = {**body, "stop": self._foreign_markers}
-        if not body.get("tools") or (self._template_has_tools and not required_functions(body)):
+        if self._calls_are_text(body):
+            deltas = parsed(super().complete(await self._with_calls(body), name, begun), body, name)
+        else:
             deltas = super().complete(body, name, begun)
-        else:  # for a required call, llama.cpp itself would allow any text before it
-            deltas = parsed(super().complete(await self._prompted(body), name, begun), body, name)
         async with aclosing(deltas):
             async for delta in deltas:
                 yield delta
@@ -139,11 +147,33 @@ class LlamaCppStage(LocalThinker):
     def restricted(self, body: Body, grammar: str) -> Body:
         return {name: value for name, value in body.items() if name != "response_format"} | {"grammar": grammar}
 
-    async def _prompted(self, body: Mapping[str, Any]) -> Body:
-        """Return a body with its tools as text. A grammar enforces a required call."""
-        functions = [(one["name"], one["parameters"]) for one in required_functions(body)]
-        grammar = {"grammar": await self.compiled(partial(call_grammar, functions))} if functions else {}
-        return prompted(body) | grammar
+    def _calls_are_text(self, body: Mapping[str, Any]) -> bool:
+        """Return whether calls are enforced by our grammar, and read from the text of the answer.
+
+        llama.cpp accepts no grammar in addition to tools. For templates with another format of calls, its own grammar
+        is used for optional calls. That does not enforce all of a schema, such as ``allOf`` or limits of numbers. It
+        would allow any text before a required call.
+        """
+        if not body.get("tools"):
+            return False
+        if not self._template_has_tools or required_functions(body):
+            return True
+        return self._writes_calls_as_text and body["tool_choice"] != "none"
+
+    async def _with_calls(self, body: Mapping[str, Any]) -> Body:
+        """Return a body without tools whose prompt has them, and whose grammar enforces their schemas."""
+        required = required_functions(body)
+        if self._writes_calls_as_text and not required:
+            kept = {name: value for name, value in body.items() if name not in ("tools", "tool_choice")}
+            asked = kept | {"chat_template_kwargs": {**kept.get("chat_template_kwargs", {}), "tools": body["tools"]}}
+        else:
+            asked = prompted(body)
+        if body["tool_choice"] == "none":
+            return asked
+        functions = required or [tool["function"] for tool in body["tools"]]
+        schemas = msgspec.json.encode([(one["name"], one["parameters"]) for one in functions])
+        grammar = await self.grammars.compiled(CallJob(schemas, None if required else (OPEN, CLOSE)))
+        return {**asked, "grammar": grammar}
 
     async def watch(self) -> None:
         """Raise Broken once llama.cpp does not end the answer of a client that has left, so that the worker restarts.

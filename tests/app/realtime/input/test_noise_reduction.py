@@ -14,8 +14,6 @@ from app.realtime.input.noise_reduction import Cleaner, cleaner
 from app.realtime.input.turn_detector import CHUNK, TurnConfig, TurnDetector, VoiceStarted, VoiceStopped
 from engine.core import MIC_RATE_HZ, Pcm
 
-pytest.importorskip("webrtc_noise_gain")
-
 
 def noise(seconds: float, level: float = 600.0) -> Pcm:
     return np.random.default_rng(3).normal(0, level, int(seconds * MIC_RATE_HZ)).astype(np.int16)
@@ -32,20 +30,41 @@ def power(pcm: Pcm) -> float:
     return float(np.square(pcm.astype(np.float64)).mean())
 
 
-@pytest.mark.parametrize("field", ["near_field", "far_field"])
-def test_steady_noise_is_softer_and_a_gain_lifts_what_is_far(field: noise_reduction.Field) -> None:
-    pcm = noise(3)
-    after = through(cleaner(field), pcm, 320)
-    assert power(after[MIC_RATE_HZ:]) < power(pcm) / 3
-    untouched = cleaner(None).clean(pcm)
-    assert untouched is pcm
-
-
-def test_no_strength_and_no_wheel_leave_the_sound_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("field", "strength"), [(None, 1.0), ("near_field", 0.0)])
+def test_no_field_and_no_strength_leave_the_sound_as_it_is(
+    field: noise_reduction.Field | None, strength: float
+) -> None:
     pcm = noise(0.1)
-    assert cleaner("near_field", 0.0).clean(pcm) is pcm
+    assert cleaner(field, strength).clean(pcm) is pcm
+
+
+def test_a_missing_library_leaves_the_sound_as_it_is_and_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
     monkeypatch.setattr(noise_reduction, "available", lambda: False)
-    assert cleaner("near_field").clean(pcm) is pcm
+    monkeypatch.setattr(noise_reduction, "log", lambda event, **_: logged.append(event))
+    noise_reduction._report_missing.cache_clear()
+    pcm = noise(0.1)
+    assert cleaner(None).clean(pcm) is pcm
+    assert logged == []
+    for _ in range(2):
+        assert cleaner("near_field").clean(pcm) is pcm
+    assert logged == ["noise_reduction.unavailable"]
+    noise_reduction._report_missing.cache_clear()
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.1])
+def test_steady_noise_is_6_db_softer(strength: float) -> None:
+    pcm = noise(4)
+    after = through(cleaner("near_field", strength), pcm, 320)
+    assert 10 * np.log10(power(pcm) / power(after[2 * MIC_RATE_HZ :])) == pytest.approx(6, abs=1)
+
+
+def test_a_gain_lifts_what_is_far() -> None:
+    t = np.arange(6 * MIC_RATE_HZ) / MIC_RATE_HZ
+    voice = 100 * np.sin(2 * np.pi * (200 + 20 * np.sin(2 * np.pi * 4 * t)) * t) * (np.sin(2 * np.pi * 2 * t) > 0)
+    pcm = voice.astype(np.int16)
+    near, far = (through(cleaner(field), pcm, 320)[3 * MIC_RATE_HZ :] for field in ("near_field", "far_field"))
+    assert power(far) > 10 * power(near)
 
 
 def late_by(before: Pcm, after: Pcm) -> int:

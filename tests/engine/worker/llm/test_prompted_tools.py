@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chunk import Text, ToolCall, Usage
+from engine.chunk import Text, ToolCall, ToolCallDelta, Usage
 from engine.worker.llm.deltas import Delta
-from engine.worker.llm.prompted_tools import CallParser, parsed, prompted, required_functions
+from engine.worker.llm.prompted_tools import CallParser, parsed, prompted, required_functions, writes_calls_as_text
 
 CALL = '<tool_call>\n{"name": "timer", "arguments": {"minutes": 5}}\n</tool_call>'
-FOUND = ("timer", '{"minutes":5}')
+FOUND = ("timer", '{"minutes": 5}')
 TIMER = {"name": "timer", "description": "Sets a timer.", "parameters": {"type": "object"}}
 LAMP = {"name": "lamp", "description": "", "parameters": {"type": "object"}}
 MADE = {"id": "c", "type": "function", "function": {"name": "timer", "arguments": '{"minutes": 5}'}}
@@ -76,6 +76,37 @@ async def test_an_answer_that_calls_ends_with_the_call() -> None:
     assert said == Text("Wait. ", 0)
     assert call == ToolCall("call_r_0", *FOUND)
     assert usage == Usage(finish="tool")
+
+
+@given(st.lists(st.integers(0, 200), max_size=12))
+async def test_arguments_come_in_pieces_as_they_are_written(cuts: list[int]) -> None:
+    arguments = '{"a": {"b": "} </tool_c", "c": [1]}, "d": "<" }'
+    text = f'<tool_call>\n{{"name": "timer", "arguments": {arguments}}}\n</tool_call> {CALL}'
+    texts = [text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)])]
+    deltas = [delta async for delta in parsed(_answer(*texts), body(), "r")]
+    calls = [delta for delta in deltas if isinstance(delta, ToolCall)]
+    assert [(call.name, call.arguments) for call in calls] == [("timer", arguments), FOUND]
+    for call in calls:
+        pieces = [one.arguments for one in deltas if isinstance(one, ToolCallDelta) and one.call_id == call.call_id]
+        assert "".join(pieces) in ("", call.arguments), "whole calls have no pieces"
+
+
+async def test_a_piece_of_the_arguments_does_not_wait_for_the_rest() -> None:
+    (delta,) = [one async for one in parsed(_answer(CALL[:52]), body(), "r") if not isinstance(one, Usage)]
+    assert delta == ToolCallDelta("call_r_0", "timer", '{"minutes')
+
+
+@pytest.mark.parametrize(
+    ("template", "does"),
+    [
+        ('{% if tools %}<tool_call>{"name": …, "arguments": …}{% endif %}', True),
+        ('{% if tools %}[TOOL_CALLS]{"name": …, "arguments": …}{% endif %}', False),
+        ('{% if tools %}<tool_call><function=…>"arguments"{% endif %}', False),
+        ('<tool_call>{"name": …, "arguments": …}', False),
+    ],
+)
+def test_templates_whose_models_write_calls_in_this_format(template: str, does: bool) -> None:
+    assert writes_calls_as_text(template) is does
 
 
 async def test_no_call_is_made_where_none_is_allowed() -> None:

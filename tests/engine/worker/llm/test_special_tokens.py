@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import WeightsError
-from engine.worker.llm.special_tokens import SEPARATOR, breaker, broken_up, tokens_of_checkpoint, tokens_of_gguf
+from engine.worker.llm.special_tokens import (
+    SEPARATOR,
+    breaker,
+    broken_up,
+    is_control,
+    tokens_of_checkpoint,
+    tokens_of_gguf,
+)
 from tests.engine.worker.llm.gguf_files import ASSISTANT, END, TEMPLATE, USER, saying, write_model
 
 TOKENS = ["<|im_end|>", "<|im_start|>", "</s>", "[INST]", "<", "<|end|><|user|>"]
@@ -55,6 +62,8 @@ def test_all_texts_of_a_request_are_broken_up() -> None:
 def test_the_special_tokens_of_a_gguf_file(tmp_path: Path) -> None:
     file = write_model(tmp_path / "model.gguf", saying("Yes."))
     assert tokens_of_gguf(file, TEMPLATE) == [END, USER, ASSISTANT]
+    assert is_control(file, USER)
+    assert not is_control(file, "Yes.")
 
 
 @pytest.mark.parametrize("template", ["", "<tool> <|end|>"])

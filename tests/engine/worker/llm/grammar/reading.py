@@ -70,6 +70,26 @@ def reader(grammar: str) -> Reader:
     return Reader(rules, size)
 
 
+def matches(grammar: str, text: str) -> bool:
+    """Whether a text belongs to a grammar without left recursion."""
+    rules = reader(grammar).rules
+    ends: set[int] = set()
+    left: list[tuple[int, tuple[Symbol, ...]]] = [(0, ("root",))]
+    while left:
+        at, (*symbols,) = left.pop()
+        if not symbols:
+            ends.add(at)
+            continue
+        first, rest = symbols[0], tuple(symbols[1:])
+        if isinstance(first, str) and first in rules:
+            left += [(at, (*option, *rest)) for option in rules[first]]
+        elif isinstance(first, str):
+            left += [(at + len(first) - 1, rest)] if text.startswith(first[1:], at) else []
+        elif at < len(text) and any(low <= ord(text[at]) <= high for low, high in first):
+            left.append((at + 1, rest))
+    return len(text) in ends
+
+
 def _alternatives(body: str) -> list[list[Symbol]]:
     found: list[list[Symbol]] = [[]]
     at = 0

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from engine.errors import SchemaError
 from engine.worker.llm.grammar.schema import call_grammar, json_grammar
-from tests.engine.worker.llm.grammar.reading import reader
+from tests.engine.worker.llm.grammar.reading import matches, reader
 from tests.engine.worker.llm.grammar.schemas import DEEP, DIGIT, ENFORCED, REFUSED, obj, optional
 
 TEXTS = 30
@@ -53,7 +53,7 @@ def test_any_object() -> None:
 
 def test_optional_properties_make_a_grammar_of_their_size() -> None:
     """llama.cpp's own conversion makes one that grows with their cube."""
-    some, twice = (len(json_grammar(optional(**{f"p{n:03}": DIGIT for n in range(count)}))) for count in (90, 180))
+    some, twice = (len(json_grammar(optional(**{f"p{n:03}": DIGIT for n in range(count)}))) for count in (45, 90))
     assert twice < 2.3 * some
 
 
@@ -82,9 +82,26 @@ def test_a_call_names_a_function_and_has_its_arguments(names: list[str]) -> None
         check(DIGIT, json.dumps(call["arguments"]["n"]))
 
 
-def test_arguments_without_end_are_refused() -> None:
+def test_calls_within_text_are_calls_of_a_function() -> None:
+    found = reader(call_grammar([("f", obj(n=DIGIT))], ("<", ">")))
+    texts = [found.text(seed) for seed in range(TEXTS)]
+    calls = [piece.partition(">")[0] for text in texts for piece in text.split("<")[1:]]
+    assert calls
+    for call in calls:
+        check(obj(name={"const": "f"}, arguments=obj(n=DIGIT)), call)
+        assert (call[0], call[-1]) == ("\n", "\n")
+    assert "" in texts, "a text without a call"
+
+
+@pytest.mark.parametrize("text", ["", "a", "<", "<<c", "<cal", "<cal<call", "a < b, <c all>", "</call>", "<calls>"])
+def test_any_text_without_the_marker_is_free(text: str) -> None:
+    assert matches(call_grammar([("f", obj(n=DIGIT))], ("<call>", "</call>")), text)
+
+
+@pytest.mark.parametrize("tags", [None, ("<call>", "</call>")])
+def test_arguments_without_end_are_refused(tags: tuple[str, str] | None) -> None:
     with pytest.raises(SchemaError, match="no finite arguments"):
-        call_grammar([("f", DEEP)])
+        call_grammar([("f", DEEP)], tags)
 
 
 def test_there_are_sixty_schemas_and_more() -> None:

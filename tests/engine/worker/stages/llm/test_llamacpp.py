@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from jsonschema import Draft202012Validator
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText, kinds
@@ -30,12 +31,13 @@ from engine.errors import (
     ContextOverflow,
     EngineError,
     RequestError,
+    SchemaError,
     StageFailed,
     Stalled,
     WeightsError,
 )
 from engine.stream import of
-from engine.worker.llm import llama, local
+from engine.worker.llm import llama
 from engine.worker.llm.gguf import read_header
 from engine.worker.llm.llama import BATCH
 from engine.worker.llm.messages import body_of
@@ -175,7 +177,7 @@ class TestAnswers:
         async with thinking(model(saying(*CALL))) as stage:
             chunks = await read(stage, request(tools=(TIMER,)))
         [call] = only(ToolCall, chunks)
-        assert (call.name, call.arguments) == ("timer", '{"minutes":5}')
+        assert (call.name, call.arguments) == ("timer", '{"minutes": 5}')
         assert usage(chunks).finish == "tool"
         assert not only(Text, chunks)
 
@@ -187,7 +189,7 @@ class TestAnswers:
         async with thinking(model(counting())) as stage:
             chunks = await read(stage, request(tools=(timer,), tool_choice=choice, max_text_tokens=200))
         [call] = only(ToolCall, chunks)
-        assert (call.name, call.arguments) == ("timer", '{"unit":"minutes"}')
+        assert (call.name, call.arguments) == ("timer", '{"unit": "minutes"}')
         assert not only(Text, chunks)
 
     async def test_a_named_function_is_called_where_the_template_has_tools(self, model: Make) -> None:
@@ -196,6 +198,53 @@ class TestAnswers:
         async with thinking(model(counting(), template=TOOLS)) as stage:
             chunks = await read(stage, request(tools=(TIMER, lamp), tool_choice="lamp", max_text_tokens=200))
         assert [call.name for call in only(ToolCall, chunks)] == ["lamp"]
+
+    @pytest.mark.parametrize("template", [TEMPLATE, TOOLS])
+    @pytest.mark.parametrize(
+        ("arguments", "schema"),
+        [
+            ('{"x": "a"}', {"allOf": [{"const": 1}]}),
+            ('{"x": 7.5}', {"type": "number", "minimum": 0.25, "maximum": 0.5}),
+            ('{"x": 5}', {"anyOf": [{"const": "metres"}, {"type": "null"}]}),
+            ('{"y": 5}', {"const": 1}),
+        ],
+    )
+    async def test_an_optional_call_has_arguments_of_its_schema(
+        self, template: str, arguments: str, schema: Any, model: Make
+    ) -> None:
+        """llama.cpp's own grammar does not enforce the first two."""
+        parameters = {"type": "object", "properties": {"x": schema}, "required": ["x"], "additionalProperties": False}
+        says = ("<tool_call>\n", '{"name": ', '"go", ', '"arguments": ', arguments, "}\n</tool_call>")
+        async with thinking(model(saying(*says), template=template)) as stage:
+            asked = request(tools=(ToolDefinition("go", "", parameters),), max_text_tokens=60)
+            chunks = await read(stage, asked)
+        calls = only(ToolCall, chunks)  # after the first one, the model writes tokens by chance
+        assert calls
+        for call in calls:
+            assert call.name == "go"
+            Draft202012Validator(parameters).validate(json.loads(call.arguments))
+
+    @pytest.mark.parametrize("template", [TEMPLATE, TOOLS])
+    async def test_an_answer_with_tools_may_be_text(self, template: str, model: Make) -> None:
+        words = ("a < b, ", "<tool", "_cal> ", "</tool_call>")
+        async with thinking(model(saying(*words), template=template)) as stage:
+            assert written(await read(stage, request(tools=(TIMER,)))) == "".join(words)
+
+    async def test_no_call_is_made_where_none_may_be(self, model: Make) -> None:
+        async with thinking(model(saying("I will. ", *CALL))) as stage:
+            chunks = await read(stage, request(tools=(TIMER,), tool_choice="none"))
+        assert written(chunks) == "I will. "
+        assert not only(ToolCall, chunks)
+
+    async def test_llama_cpp_reads_calls_whose_tag_is_no_text(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The text of an answer does not contain control tokens."""
+        monkeypatch.setattr(llamacpp, "is_control", lambda weights, word: word == "<tool_call>")
+        async with thinking(model(saying(*CALL), template=TOOLS)) as stage:
+            assert not stage._writes_calls_as_text
+            chunks = await read(stage, request(tools=(TIMER,)))
+        assert [call.arguments for call in only(ToolCall, chunks)] == ['{"minutes": 5}']
 
     async def test_an_answer_in_json_cannot_be_continued(self, model: Make) -> None:
         """Its grammar begins at the beginning."""
@@ -220,14 +269,18 @@ class TestAnswers:
         assert said.startswith("Answer only with JSON.")
         assert (json.dumps(schema, separators=(",", ":")) in said) == is_shown
 
-    async def test_a_schema_is_compiled_once(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        compiled: list[Any] = []
-        monkeypatch.setattr(local, "json_grammar", lambda schema: compiled.append(schema) or 'root ::= "1"')
-        async with thinking(model(counting())) as stage:
-            for _ in range(2):
-                asked = request(format=JsonFormat(schema={"title": "once", "type": "integer"}))
-                assert written(await read(stage, asked)) == "1"
-        assert len(compiled) == 1
+    async def test_an_end_of_the_compiler_refuses_one_request_and_no_other(self, model: Make) -> None:
+        async with thinking(model(saying("Yes."))) as stage:
+            await read(stage, request(format=JsonFormat(schema={"const": 1})))
+            compiler = stage.grammars._helper
+            assert compiler is not None
+            os.kill(compiler.pid, signal.SIGSTOP)
+            refused = asyncio.create_task(read(stage, request(format=JsonFormat(schema={"const": 2}))))
+            assert written(await read(stage, request())) == "Yes."
+            os.kill(compiler.pid, signal.SIGKILL)
+            with pytest.raises(SchemaError, match="takes too much time or memory to compile"):
+                await refused
+            assert written(await read(stage, request(format=JsonFormat(schema={"const": 3})))) == "3"
 
     @pytest.mark.parametrize(("thinking_", "tokens"), [(False, 8 + 3), (True, 8)])
     async def test_thinking_is_off_unless_it_is_asked_for(self, model: Make, thinking_: bool, tokens: int) -> None:
