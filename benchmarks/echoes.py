@@ -5,6 +5,7 @@
 
 The scenes are those of ``benchmarks.rooms``: the echo is as loud as the user. They pass through the input buffer of a
 session with default settings, faster than real time. Rows are settings of ``server.turns.echo_cancellation``.
+``--fit`` takes other seeds and the other half of the recordings, to tune on.
 
 self-interruptions   times that an answer is held or stopped while the user is silent, in all ``--minutes``
 noticed              interruptions that hold or stop the answer within 400 ms of their first sound; p50 and p95
@@ -103,13 +104,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("people", type=Path, help="folder of benchmarks.turn_recordings")
     parser.add_argument("--minutes", type=float, default=30.0, help="of playback without a user")
+    parser.add_argument("--fit", action="store_true", help="scenes for tuning, not the held-out ones")
     parser.add_argument("--words", type=Path, metavar="FOLDER", help="recordings of benchmarks.overlaps --make")
     parser.add_argument("--rows", default="", help="only settings whose names begin like this")
     parser.add_argument("--libraries", default="pywebrtc-audio", help=f"of {', '.join(LIBRARIES)}")
     asked = parser.parse_args()
-    people = lines(asked.people)
+    people = lines(asked.people, asked.fit)
     made = scenes(
-        people, 60 * asked.minutes / len(DELAYS_MS), stops(asked.words) if asked.words else beginnings(people)
+        people,
+        60 * asked.minutes / len(DELAYS_MS),
+        stops(asked.words) if asked.words else beginnings(people),
+        SEED + asked.fit,
     )
     hear = moonshine(CACHE / "moonshine-tiny-en")
     console = Console(width=150)
@@ -138,19 +143,19 @@ def settings(libraries: Sequence[str]) -> Iterator[Setting]:
     yield Setting("browser, auto", first, browser=True)
 
 
-def scenes(people: Sequence[Line], silent_s: float, interruptions: Sequence[Line]) -> Scenes:
+def scenes(people: Sequence[Line], silent_s: float, interruptions: Sequence[Line], seed: int) -> Scenes:
     """Simulate each kind of scene with every delay, in alternating rooms."""
 
-    def each(kind: Conditions, user: Sequence[Line], share: float, seed: int) -> list[Scene]:
+    def each(kind: Conditions, user: Sequence[Line], share: float, first: int) -> list[Scene]:
         rooms = (replace(kind, room=ROOMS[n % len(ROOMS)], delay_ms=ms) for n, ms in enumerate(DELAYS_MS))
-        return [scene(one, user, (), share * silent_s, seed + n) for n, one in enumerate(rooms)]
+        return [scene(one, user, (), share * silent_s, first + n) for n, one in enumerate(rooms)]
 
     user, _ = users(people)
     return Scenes(
-        each(Conditions(), (), 1.0, SEED),
-        each(Conditions(pauses_s=(2.5, 5.0)), interruptions, 0.5, 2 * SEED),
-        each(Conditions(pauses_s=(2.0, 3.0), stops_s=0.3), user, 0.33, 3 * SEED),
-        each(Conditions(pauses_s=(0.5, 2.0)), user, 0.33, 4 * SEED),
+        each(Conditions(), (), 1.0, 100 * seed),
+        each(Conditions(pauses_s=(2.5, 5.0)), interruptions, 0.5, 200 * seed),
+        each(Conditions(pauses_s=(2.0, 3.0), stops_s=0.3), user, 0.33, 300 * seed),
+        each(Conditions(pauses_s=(0.5, 2.0)), user, 0.33, 400 * seed),
     )
 
 

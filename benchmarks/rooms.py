@@ -172,10 +172,12 @@ def main() -> None:
             soundfile.write(asked.out / f"{noise or 'echo'}-{name}.wav", getattr(made, name), MIC_RATE_HZ)
 
 
-def lines(folder: Path) -> list[Line]:
-    """Return the human recordings of ``benchmarks.turn_recordings``."""
+def lines(folder: Path, fit: bool | None = None) -> list[Line]:
+    """Return the human recordings of ``benchmarks.turn_recordings``, or the half for fitting or the one held out."""
     found: list[Line] = []
     for entry in json.loads((folder / "index.json").read_text()):
+        if fit is not None and entry["fit"] is not fit:
+            continue
         pcm, _ = soundfile.read(folder / entry["file"], dtype="float64")
         found.append(Line(entry["text"], entry["speaker"], entry["language"], even(pcm)))
     return found

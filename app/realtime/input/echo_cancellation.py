@@ -12,8 +12,10 @@ from statistics import median
 
 import numpy as np
 
+from app.realtime.input.echo_delay import EchoDelay
 from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
 from app.realtime.input.echo_gate import EchoGate
+from app.realtime.input.frames import FRAME
 from app.realtime.input.linear_echo_filter import LinearEchoFilter
 from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.ports import EchoCanceller
@@ -37,14 +39,11 @@ AUDIBLE_DB = -30.0
 EARLY = MIC_RATE_HZ // 50
 """Samples by which the canceller receives the playback before its echo: a room's and a clock's tolerance."""
 
-TOLERANCE = 4
-"""Samples by which the delay may change before the playback is aligned again: a filter follows a drifting clock."""
-
-AGREEING = 8
-"""Samples by which two searches may differ to confirm a new delay."""
+PAUSE = MIC_RATE_HZ // 2
+"""Samples without playback after which its delay may have changed: each answer may be later or earlier."""
 
 FRESH = MIC_RATE_HZ
-"""Samples after the start of playback in which it is searched often: each answer may be later or earlier."""
+"""Samples after the start of playback in which it is searched often."""
 
 PRIMED = 2 * MIC_RATE_HZ
 """Samples of the past from which a new canceller learns the room at once."""
@@ -68,14 +67,17 @@ class EchoCancellation:
         self._always = always
         self._cancellers: tuple[EchoCanceller, EchoCanceller] | None = None  # suppressing and linear
         self._gate = EchoGate()
-        self._timeline = PlaybackTimeline(REACH + WINDOW + PRIMED)
-        self._position = 0
+        self.playback = PlaybackTimeline(REACH + WINDOW + PRIMED)
+        """What the listener hears, by ``position``."""
+        self.position = 0
+        """Samples of the microphone so far."""
         self._recent: Pcm = np.zeros(0, np.int16)  # the microphone's last PRIMED samples
-        self._shift = 0  # samples by which the cancellers receive the playback later than it was played
-        self._moved: int | None = None  # another delay, found once: it may be a mistake
+        self._delay = EchoDelay()
         self._found: deque[Echo] = deque(maxlen=9)
         self._searched = 0  # position of the last search
         self._began = 0  # position at which the present playback began
+        self._sounded = 0  # position up to which it has sounded
+        self._is_aligned = False  # whether its delay has been confirmed
         self._without = 0  # samples of playback without a clear echo
 
     @property
@@ -88,36 +90,35 @@ class EchoCancellation:
     @property
     def delay(self) -> int:
         """Return the samples by which the echo is later than the playback; 0 while nothing is cancelled."""
-        return 0 if self._cancellers is None else self._shift + EARLY
+        return 0 if self._cancellers is None else round(self._delay.at(self.position))
 
     def playing(self, pcm: Pcm) -> None:
         """Add int16 [samples] at MIC_RATE_HZ that the listener hears now, or after the samples before."""
-        if self._new is not None:
-            self._timeline.playing(pcm, self._position)
+        self.playback.playing(pcm, self.position)
 
     def stopped(self) -> None:
         """Note that the rest of the playback will not be heard."""
-        self._timeline.stopped(self._position)
+        self.playback.stopped(self.position)
 
     def paused(self) -> None:
         """Note that the rest of the playback will be heard after ``resumed``."""
-        self._timeline.paused(self._position)
+        self.playback.paused(self.position)
 
     def resumed(self) -> None:
-        self._timeline.resumed(self._position)
+        self.playback.resumed(self.position)
 
     def process(self, pcm: Pcm) -> tuple[Pcm, Pcm]:
         """Return int16 [samples] of the microphone without echo, for turn detection and for speech recognition.
 
         Both are the same object as ``pcm`` if nothing is cancelled.
         """
+        start = self.position
+        self.position = start + len(pcm)
         if self._new is None:
             return pcm, pcm
-        start = self._position
-        self._position = start + len(pcm)
         self._recent = np.concatenate([self._recent, pcm])[-PRIMED:]
-        if self._position - self._searched >= self._interval:
-            self._search(self._position - self._searched, start)
+        if self.position - self._searched >= self._interval:
+            self._search(self.position - self._searched, start)
         if self._cancellers is None and self._always:
             self._cancellers = self._new(), self._new_linear()
         return self._cancelled(pcm, start)
@@ -126,53 +127,59 @@ class EchoCancellation:
         """Pass the microphone's samples from a position on through the cancellers."""
         if self._cancellers is None:
             return pcm, pcm
-        begin = start - self._shift
-        if self._timeline.is_silent(begin, begin + len(pcm)):
-            self._began = start + len(pcm)
-        playback = self._timeline.between(begin, begin + len(pcm))
+        playback = self._far_end(start, len(pcm))
+        if playback.any():
+            if start - self._sounded > PAUSE:
+                self._began = start
+                self._is_aligned = False
+            self._sounded = start + len(pcm)
         suppressing, linear = self._cancellers
         speech = linear.process(pcm, playback)
-        return self._gate.choose(speech, suppressing.process(pcm, playback)), speech
+        return self._gate.choose(pcm, speech, suppressing.process(pcm, playback), self._is_aligned), speech
+
+    def _far_end(self, start: int, samples: int) -> Pcm:
+        """Return int16 [samples]: the playback whose echo arrives EARLY after a position of the microphone."""
+        frames = range(start, start + samples, FRAME)
+        shifts = [max(0.0, self._delay.at(at) - EARLY) for at in frames]
+        parts = [
+            self.playback.interpolated(at - shift, min(FRAME, start + samples - at))
+            for at, shift in zip(frames, shifts, strict=True)
+        ]
+        return np.concatenate([*parts, np.zeros(0, np.int16)])
 
     @property
     def _interval(self) -> int:
         if self._cancellers is not None:
-            return CHECK if self._position - self._began < FRESH else RARELY
+            return CHECK if self.position - self._began < FRESH else RARELY
         return RARELY if self._without > UNSURE else CHECK
 
     def _search(self, samples: int, start: int) -> None:
         """Search the newest window for an echo, ``samples`` after the last search; the newest piece is at ``start``."""
-        self._searched = self._position
-        if len(self._recent) < WINDOW or self._timeline.is_silent(self._position - WINDOW - REACH, self._position):
+        self._searched = self.position
+        if len(self._recent) < WINDOW or self.playback.is_silent(self.position - WINDOW - REACH, self.position):
             return
-        playback = self._timeline.between(self._position - WINDOW - REACH, self._position)
+        playback = self.playback.between(self.position - WINDOW - REACH, self.position)
         echo = find_echo(self._recent[-WINDOW:], playback)
         if echo is None or echo.gain_db < AUDIBLE_DB:
             self._without += samples
             if self._without > FORGET and not self._always:
                 self._cancellers = None
+                self._delay = EchoDelay()
                 self._found.clear()
             return
         self._without = 0
-        if self._is_new(echo.delay):
-            self._align(echo.delay, start)
+        if self._delay.add(echo.delay, self.position):
+            self._align(start)
+        self._is_aligned = self._delay.is_certain
         self._found.append(echo)
 
-    def _is_new(self, delay: int) -> bool:
-        """Return whether two searches found a delay that differs from the present alignment."""
-        is_known = self._cancellers is not None and abs(max(0, delay - EARLY) - self._shift) <= TOLERANCE
-        confirmed = self._moved is not None and abs(delay - self._moved) <= AGREEING
-        self._moved = None if is_known else delay
-        return confirmed and not is_known
-
-    def _align(self, delay: int, start: int) -> None:
-        """Align the playback. What cancellers have learned stays valid; new ones learn from the last seconds."""
-        self._moved = None
-        self._began = self._position
-        self._shift = max(0, delay - EARLY)
+    def _align(self, start: int) -> None:
+        """Follow a new delay. What cancellers have learned stays valid; new ones learn from the last seconds."""
+        self._gate = EchoGate()
+        self._began = self.position
         if self._cancellers is not None or self._new is None:
             return
         self._found.clear()
         self._cancellers = self._new(), self._new_linear()
-        past = self._recent[: len(self._recent) - (self._position - start)]
+        past = self._recent[: len(self._recent) - (self.position - start)]
         self._cancelled(past, start - len(past))

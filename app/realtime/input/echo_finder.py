@@ -38,8 +38,8 @@ _SHORT = WINDOW // _FRAME // 4  # frames of sound that a comparison needs: short
 class Echo:
     """The echo in one window of the microphone."""
 
-    delay: int
-    """Samples by which it is later than the playback."""
+    delay: float
+    """Samples by which it is later than the playback, to a part of a sample."""
     gain_db: float
     """Level of the microphone's signal relative to the playback."""
 
@@ -61,7 +61,17 @@ def find_echo(microphone: Pcm, playback: Pcm) -> Echo | None:
     played_level = _level(playback[at : at + WINDOW])
     if shares[at] < CLEAR or played_level < _SILENT:
         return None
-    return Echo(REACH - at, float(20 * np.log10(_level(microphone) / played_level)))
+    return Echo(
+        REACH - at - _peak(shares[max(0, at - 1) : at + 2]), float(20 * np.log10(_level(microphone) / played_level))
+    )
+
+
+def _peak(values: NDArray[np.float64]) -> float:
+    """Return where the parabola through three values is highest, relative to the middle one; 0 for fewer values."""
+    if len(values) < 3:
+        return 0.0
+    before, middle, after = values
+    return float((after - before) / (4 * middle - 2 * before - 2 * after))
 
 
 def _whitened(pcm: NDArray[Any]) -> NDArray[np.complex128]:

@@ -16,7 +16,7 @@ from engine.core import Pcm
 
 _PARTITIONS = 20  # frames of the room's response: 200 ms
 _BINS = FRAME + 1
-_STAY = 0.99875**2  # square of the room's correlation from one frame to the next
+_STAY = 0.9998**2  # square of the room's correlation from one frame to the next
 _SMOOTH = 0.8  # weight of the past in the power of what the filter does not explain
 _DECAY = 4.0  # partitions over which the expected response falls by 1/e
 _SILENCE = 1e-6  # power that is added to every bin

@@ -6,10 +6,13 @@ further.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from engine.core import MIC_RATE_HZ, Pcm
 
+_TAPS = 16  # of the filter that interpolates between samples
 _AHEAD_S = 5.0  # the most sound announced ahead of the microphone: 1.5 s of pacing, and a hiccup of the microphone
 
 
@@ -73,6 +76,15 @@ class PlaybackTimeline:
         part = self._played[first - self._start : max(0, end - self._start)]
         heard[first - start : first - start + len(part)] = part
         return heard
+
+    def interpolated(self, start: float, samples: int) -> Pcm:
+        """Return int16 [samples]: the playback from a position between two samples on."""
+        whole = math.floor(start)
+        distances = np.arange(_TAPS // 2, -_TAPS // 2, -1) - 1 + start - whole
+        kernel = np.sinc(distances) * np.cos(np.pi * distances / _TAPS) ** 2
+        source = self.between(whole - _TAPS // 2 + 1, whole + samples + _TAPS // 2)
+        wave = np.convolve(source, kernel[::-1], "valid")
+        return np.clip(np.rint(wave), -32768, 32767).astype(np.int16)
 
     def is_silent(self, start: int, end: int) -> bool:
         """Return whether nothing is played between two positions."""

@@ -49,7 +49,6 @@ def turn_config(
         prefix_padding_ms=detection.prefix_padding_ms,
         silence_duration_ms=silence_ms,
         min_speech_ms=context.turns.min_speech_ms,
-        echo_guard=context.turns.echo_guard,
         echo_gain_db=echo_gain_db,
         pause_ms=speculation.pause_ms(silence_ms) if options.auto_responds else silence_ms,
         overlap_ms=overlap_ms,
@@ -62,7 +61,6 @@ def manual_config(turns: TurnSettings, speculation: Speculation) -> TurnConfig:
     return TurnConfig(
         silence_duration_ms=NEVER_MS,
         min_speech_ms=turns.min_speech_ms,
-        echo_guard=False,
         pause_ms=speculation.pause_ms(HAND_PAUSE_MS) if turns.guess_ms else NEVER_MS,
     )
 

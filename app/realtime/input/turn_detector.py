@@ -1,18 +1,16 @@
 """Turn detection: when the user starts and stops speaking, from samples alone.
 
-Sans-I/O: positions are counted in the samples that were fed. The caller reports the audio that the user hears
-(``playing``), so that its echo in the microphone does not start a turn.
+Sans-I/O: positions are counted in the samples that were fed. An ``EchoGuard`` that knows the audio that the user hears
+keeps its echo in the microphone from starting a turn.
 
     detector = TurnDetector(TurnConfig(silence_duration_ms=500))
     for event in detector.feed(pcm):         # int16 [n] at 16 kHz, pieces of any size
         match event:
-            case VoiceStarted(audio_start_ms=start):    # barge-in: stop playback, then detector.stopped()
+            case VoiceStarted(audio_start_ms=start):    # barge-in: stop playback
             case VoicePaused():                         # the turn may be over: begin an answer, and hold it
             case VoiceResumed():                        # it was not: forget that answer
             case VoiceStopped(audio_end_ms=end):        # the turn is input[start:end]
-    detector.playing(pcm)  # int16 [n] at 16 kHz just sent to the listener, who plays the pieces in order
-    detector.stopped()     # playback was flushed, or has drained: the pieces not yet played will not be
-    detector.reset()       # the client committed or cleared the turn: discard an open one, without an event
+    detector.reset()                         # the client committed or cleared the turn: discard it, without an event
     detector.config = TurnConfig(...)        # session.update; takes effect with the next chunk
 """
 
@@ -53,8 +51,6 @@ class TurnConfig:
     """Silence that ends a turn."""
     min_speech_ms: int = 64
     """Uninterrupted speech that starts a turn; a click is shorter."""
-    echo_guard: bool = True
-    """Whether the echo of the playback is ignored."""
     echo_gain_db: float = 0.0
     """Level of the loudest possible echo relative to the playback."""
     pause_ms: int = 10_000
@@ -106,10 +102,12 @@ class TurnDetector:
     About 0.2 ms of CPU per 32 ms fed: feed minutes of audio in pieces if others wait.
     """
 
-    def __init__(self, config: TurnConfig | None = None, vad: Vad | None = None) -> None:
+    def __init__(
+        self, config: TurnConfig | None = None, vad: Vad | None = None, guard: EchoGuard | None = None
+    ) -> None:
         self.config = config or TurnConfig()
         self._vad = vad or Silero()
-        self._echo = EchoGuard(CHUNK)
+        self._guard = guard
         self._babble = BabbleFloor()
         self._pending: Pcm = np.empty(0, np.int16)  # fewer than CHUNK samples, not judged yet
         self._judged = 0  # samples that were
@@ -142,21 +140,6 @@ class TurnDetector:
         events += self._within(self._pending)
         return [event for event in events if event is not None]
 
-    def playing(self, pcm: Pcm) -> None:
-        """Report audio that the listener hears, int16 [n] at MIC_RATE_HZ: now, or after the audio reported before."""
-        self._echo.playing(np.asarray(pcm, np.int16), self.position)
-
-    def stopped(self) -> None:
-        """Report that the rest of the reported audio will not be played."""
-        self._echo.timeline.stopped(self.position)
-
-    def paused(self) -> None:
-        """Report that the rest of the reported audio will be played after ``resumed``."""
-        self._echo.timeline.paused(self.position)
-
-    def resumed(self) -> None:
-        self._echo.timeline.resumed(self.position)
-
     def reset(self) -> None:
         """Discard an open turn. The next one starts no earlier than the current ``position``, which is not reset."""
         self.dismiss()
@@ -172,7 +155,9 @@ class TurnDetector:
         start = self._judged
         self._judged = self._judged + CHUNK
         chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
-        audible = self._sounds or not self.config.echo_guard or self._passes_guard(chunk, start)
+        audible = (
+            self._sounds or self._guard is None or self._guard.lets_through(chunk, start, self.config.echo_gain_db)
+        )
         probability = self._vad.probability(chunk) if audible else 0.0
         if self._is_babble(chunk, probability):
             probability = 0.0
@@ -184,9 +169,6 @@ class TurnDetector:
             self._paused = False
             return VoiceResumed()
         return self._after(self._judged)
-
-    def _passes_guard(self, chunk: Wave, start: int) -> bool:
-        return self._echo.lets_through(chunk, start, self.config.echo_gain_db)
 
     @property
     def _sounds(self) -> bool:
@@ -213,7 +195,8 @@ class TurnDetector:
         return [self._after(max(end, self._judged)) for end in sorted(ends) if end <= quiet_to]
 
     def _before(self, probability: float) -> VoiceStarted | None:
-        self._voiced = self._voiced + CHUNK if probability >= self.config.threshold else 0
+        needed = self.config.threshold - (_HYSTERESIS if self._sounds else 0.0)
+        self._voiced = self._voiced + CHUNK if probability >= needed else 0
         if not self._sounds or self._voiced < to_samples(self.config.overlap_ms):
             return None
         start = max(self._floor, self._judged - self._voiced - to_samples(self.config.prefix_padding_ms))

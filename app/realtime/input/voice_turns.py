@@ -11,6 +11,7 @@ from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
 from app.realtime.input.backchannel import HOLD_MS, PATIENCE_MS, Backchannel
 from app.realtime.input.echo_cancellation import EchoCancellation
+from app.realtime.input.echo_guard import EchoGuard
 from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.idle_pause import IdlePause
 from app.realtime.input.open_turn import OpenTurn
@@ -76,7 +77,8 @@ class VoiceTurns:
         """Begin with a new detector: turn detection was switched on."""
         self._overlap = None
         self._gate.close()
-        self._detector = TurnDetector(vad=self._context.vad())
+        guard = EchoGuard(self._echo.playback, self._echo.position) if self._context.turns.echo_guard else None
+        self._detector = TurnDetector(vad=self._context.vad(), guard=guard)
         self._detector_start = self._turn.recent.position  # the session's position at the detector's first sample
 
     def configure(self, options: SessionOptions) -> None:
@@ -149,21 +151,17 @@ class VoiceTurns:
         self._outcomes.answer_sounds(self._context.now())
         pcm = self._resampler.push((np.clip(samples, -1, 1) * 32767).astype(np.int16))
         self._echo.playing(pcm)
-        if self._options.audio.input.turn_detection is not None:
-            self._detector.playing(pcm)
 
     def playback_stopped(self) -> None:
         """The samples that were not played yet will not be heard."""
         self._plays_to = 0.0
         self._paused_at = None
         self._echo.stopped()
-        self._detector.stopped()
 
     def playback_paused(self) -> None:
         """The listener hears nothing until ``playback_resumed``, and then the samples that were not played yet."""
         self._paused_at = self._turn.recent.position
         self._echo.paused()
-        self._detector.paused()
 
     def playback_resumed(self) -> None:
         """The listener hears the samples that were not played yet from now on."""
@@ -174,7 +172,6 @@ class VoiceTurns:
                 self._turn.quiet_from += paused
             self._paused_at = None
             self._echo.resumed()
-            self._detector.resumed()
 
     def response_started(self) -> None:
         """A response is under way: the user's silence does not count as idle time."""

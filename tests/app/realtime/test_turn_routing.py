@@ -60,10 +60,10 @@ async def test_what_plays_is_not_taken_for_the_user_and_what_was_stopped_plays_n
     """An echo 20 dB below the answer starts no turn; the same sound does once the answer was cancelled."""
     async with talking() as talk:
         heard: list[tuple[str, int]] = []
-        detector = talk.session._input.voice._detector
-        playing, stopped = detector.playing, detector.stopped
-        detector.playing = lambda pcm: (heard.append(("playing", len(pcm))), playing(pcm))[1]  # type: ignore[method-assign]
-        detector.stopped = lambda: (heard.append(("stopped", 0)), stopped())[1]  # type: ignore[method-assign]
+        echo = talk.session._input.voice._echo
+        playing, stopped = echo.playing, echo.stopped
+        echo.playing = lambda pcm: (heard.append(("playing", len(pcm))), playing(pcm))[1]  # type: ignore[method-assign]
+        echo.stopped = lambda: (heard.append(("stopped", 0)), stopped())[1]  # type: ignore[method-assign]
         await talk.typed("hi")
         played = sum(samples for what, samples in heard if what == "playing")
         assert played == pytest.approx(0.2 * 16_000, abs=50), "both words, at the microphone's rate"

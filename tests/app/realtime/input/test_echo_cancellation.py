@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.realtime.input.echo_cancellation import FORGET, REACH, EchoCancellation
+from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
 from tests.app.realtime.input.echoes import PIECE, SubtractingCanceller, late, power, voice
@@ -100,6 +101,18 @@ def test_a_jump_of_the_clock_or_the_network_is_followed() -> None:
     assert power(heard[9 * MIC_RATE_HZ :]) < power(microphone[9 * MIC_RATE_HZ :]) / 1000
 
 
+def test_a_clock_that_drifts_is_followed_to_a_part_of_a_sample() -> None:
+    playback = voice(14)
+    timeline = PlaybackTimeline(len(playback))
+    parts: list[Pcm] = []
+    for at in range(0, len(playback), PIECE):
+        timeline.playing(playback[at : at + PIECE], at)
+        parts.append(timeline.interpolated(at - DELAY + 5e-5 * at, PIECE) // 2)
+    echo = np.concatenate(parts)
+    heard = through(EchoCancellation(SubtractingCanceller), echo, playback)
+    assert power(heard[10 * MIC_RATE_HZ :]) < power(echo[10 * MIC_RATE_HZ :]) / 50
+
+
 def test_it_ends_after_a_minute_of_playback_without_echo() -> None:
     playback = voice(4 + 2 * FORGET / MIC_RATE_HZ)
     echo = late(playback, DELAY)
@@ -146,5 +159,5 @@ def test_memory_is_bounded() -> None:
     for _ in range(50):
         cancellation.playing(voice(1))
         cancellation.process(voice(1, seed=1))
-    assert len(cancellation._timeline._played) <= REACH + 8 * MIC_RATE_HZ
+    assert len(cancellation.playback._played) <= REACH + 8 * MIC_RATE_HZ
     assert len(cancellation._recent) <= 2 * MIC_RATE_HZ

@@ -10,6 +10,7 @@ import pytest
 import soundfile
 
 from app.realtime.input.echo_finder import REACH, WINDOW, Echo, find_echo
+from app.realtime.input.playback_timeline import PlaybackTimeline
 from engine.audio.resampler import resample
 from engine.core import MIC_RATE_HZ, Pcm
 from tests.app.realtime.input.echoes import late, voice
@@ -30,6 +31,16 @@ def test_an_echo_is_found_with_its_delay_and_level(delay: int, gain: float) -> N
     assert echo is not None
     assert echo.delay == pytest.approx(delay, abs=2)
     assert echo.gain_db == pytest.approx(20 * np.log10(gain), abs=1)
+
+
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+def test_a_delay_is_found_to_a_part_of_a_sample(part: float) -> None:
+    playback = voice(SECONDS)
+    timeline = PlaybackTimeline(len(playback))
+    timeline.playing(playback, 2000)
+    echo = found(timeline.interpolated(1 - part, len(playback)), playback)
+    assert echo is not None
+    assert echo.delay == pytest.approx(1999 + part, abs=0.1)
 
 
 def test_it_is_found_below_a_user_who_is_as_loud() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
 from app.realtime.input.playback_timeline import PlaybackTimeline
 from engine.core import MIC_RATE_HZ, Pcm
@@ -61,3 +63,14 @@ def test_a_microphone_that_stands_still_hears_the_newest_seconds() -> None:
         timeline.playing(np.ones(MIC_RATE_HZ, np.int16), 0)
     assert len(timeline._played) <= 5 * MIC_RATE_HZ + REACH
     assert timeline.between(0, 5 * MIC_RATE_HZ).all()
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.25, 0.5, 0.9])
+def test_playback_between_two_samples_is_interpolated(shift: float) -> None:
+    def wave(at: NDArray[np.float64]) -> Pcm:
+        return (8000 * np.sin(2 * np.pi * 4000 * at / MIC_RATE_HZ)).astype(np.int16)
+
+    timeline = PlaybackTimeline(REACH)
+    timeline.playing(wave(np.arange(200.0)), 0)
+    expected = wave(50 + shift + np.arange(100.0))
+    assert timeline.interpolated(50 + shift, 100) == pytest.approx(expected, abs=100)
