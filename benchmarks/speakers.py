@@ -224,7 +224,7 @@ def speaks(
         phrases.append((at, end))
         at = end + round(rng.uniform(1.5, 3.0) * MIC_RATE_HZ)
         if other is not None and not over:
-            talk = _excerpt(people[other], 3 * MIC_RATE_HZ, rng)[: count - at]
+            talk = _excerpt(people[other], 3 * MIC_RATE_HZ, rng)[: max(0, count - at)]
             between[at : at + len(talk)] = talk
             at += len(talk) + round(rng.uniform(0.6, 1.5) * MIC_RATE_HZ)
     sound = _in(ROOMS[1], wave, "user")
