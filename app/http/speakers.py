@@ -41,9 +41,7 @@ def speakers(service: Service) -> APIRouter:
         encoder = context.speaker_encoder
         if encoder is None:
             raise HttpRefusal(400, "unsupported_value", f"This server can't tell voices apart. {INSTALL}")
-        recording = await service.scheduler.in_thread(file.file.read)
-        await file.close()  # so that it is not held twice
-        pcm = await context.samples(recording)
+        pcm = await context.samples(file.file)
         voice = await context.in_thread(lambda: enrolled(pcm, encoder, context.vad()))
         return Enrolment(voiceprint=voiceprint.written(voice))
 
