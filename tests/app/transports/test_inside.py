@@ -58,10 +58,12 @@ def test_a_part_that_is_not_listed_is_not_reached() -> None:
 
 
 def foreign(source: str) -> Iterator[str]:
-    """The private names of other objects than ``self`` that a file uses, or writes as text."""
+    """The private names of other objects than ``self`` and its base class that a file uses, or writes as text."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
                 pass
             case ast.Attribute(attr=name) | ast.Constant(value=str(name)) if _is_private(name):
                 yield name

@@ -34,6 +34,10 @@ class Work:
     name: str
     order: int
     stepped: bool = False
+    clock: None = None
+    on_clock: bool = False
+    blocking: bool = False
+    has_prompt: bool = False
     alone: bool = False
     being_read: bool = False
     together: tuple[int, ...] = (1,)
