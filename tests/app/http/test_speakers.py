@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from typing import Any
 
 import httpx
@@ -10,8 +11,21 @@ import numpy as np
 import pytest
 
 from app.http.sound import encoded
+from app.realtime.inference_thread import InferenceThread
 from tests.app.rig import LoudnessVad, Running, running, script_spec, silence, talking
 from tests.app.voices import PitchEncoder, other, user
+
+
+@pytest.fixture(autouse=True)
+def judgements_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sound comes faster than in real time, and must not overtake them on a busy machine."""
+
+    def run(_: InferenceThread, work: Callable[[Any], Any], pcm: Any) -> Future[Any]:
+        done = Future[Any]()
+        done.set_result(work(pcm))
+        return done
+
+    monkeypatch.setattr(InferenceThread, "run", run)
 
 
 @pytest.fixture
