@@ -272,7 +272,7 @@ def thinker(file: Path) -> object:
 
 SAYS = {
     r"benchmarks\.serve .*--replicas": r"answers: failed +│ 0 ",
-    r"benchmarks\.serve .*--url": r"voice +│(.|\n)*│ slt (.|\n)*answers: another's +│ 0 ",
+    r"benchmarks\.serve .*--url": r"voice +│(.|\n)*│ slt (.|\n)*answers: another's( sound)? +│ 0 ",
     r"benchmarks\.ablation": r"saved by prefixes(.|\n)*of collections",
     r"benchmarks\.overhead": r"hand-over across processes, p50 +[\d.]+",
     r"benchmarks\.turns": r"voice alone \| \d+ ms / \d+ ms \|",
