@@ -151,3 +151,11 @@ async def test_lists_and_refrains_are_no_loops(text: str) -> None:
 
 async def test_a_written_answer_may_repeat_itself() -> None:
     assert len(text_of(await answered("la " * 500, speaks=False))) == 1500
+
+
+async def test_capitals_count_as_long_as_it_takes_to_spell_them() -> None:
+    """Base64 in capitals was spelled for 45 seconds where 30 were the most."""
+    random = [chr(ord("a") + n * n * 7 % 26) for n in range(2000)]
+    plain = text_of(await answered(*random, longest_s=5))
+    capital = text_of(await answered("".join(random).upper(), longest_s=5))
+    assert 0.4 < len(capital) / len(plain) < 0.6
