@@ -96,14 +96,10 @@ def send_job(connection: socket.socket, job: Job, file: BinaryIO) -> None:
 
 def receive_job(connection: socket.socket) -> tuple[Job, bytearray] | None:
     """Return the next job and its file, which the job may change; None if the connection was closed."""
-    lengths = frames.received(connection, frames.LENGTHS.size)
-    if lengths is None:
+    found = frames.header(connection)
+    if found is None or (data := frames.received(connection, found[1])) is None:
         return None
-    header_bytes, data_bytes = frames.LENGTHS.unpack(lengths)
-    header, data = frames.received(connection, header_bytes), frames.received(connection, data_bytes)
-    if header is None or data is None:
-        return None
-    return msgspec.msgpack.decode(header, type=Job), data
+    return msgspec.msgpack.decode(found[0], type=Job), data
 
 
 def send_result(connection: socket.socket, result: Result | MediaError) -> None:
@@ -121,12 +117,9 @@ def receive_result(connection: socket.socket) -> Result:
 
     Raises MediaError with the process's reason, EOFError if the connection was closed or the message is no result.
     """
-    lengths = frames.required(frames.received(connection, frames.LENGTHS.size))
-    header_bytes, data_bytes = frames.LENGTHS.unpack(lengths)
-    if header_bytes + data_bytes > _MOST_RESULT_BYTES:
-        raise EOFError
+    found, _ = frames.required(frames.header(connection, _MOST_RESULT_BYTES))
     try:
-        header = msgspec.msgpack.decode(frames.required(frames.received(connection, header_bytes)), type=_ResultHeader)
+        header = msgspec.msgpack.decode(found, type=_ResultHeader)
     except msgspec.DecodeError:
         raise EOFError from None
     if header.error:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 LENGTHS = struct.Struct("<IQ")
 """Bytes of the header, and bytes after it."""
@@ -19,6 +22,21 @@ def send(connection: socket.socket, header: bytes, pieces: Sequence[memoryview] 
     connection.sendall(LENGTHS.pack(len(header), size) + header)
     for piece in pieces:
         connection.sendall(piece)
+
+
+def header(connection: socket.socket, most: int | None = None) -> tuple[bytearray, int] | None:
+    """Return the header of the next message, and the number of bytes after it; None if the connection was closed.
+
+    Raises EOFError if the message has more than ``most`` bytes.
+    """
+    lengths = received(connection, LENGTHS.size)
+    if lengths is None:
+        return None
+    header_bytes, data_bytes = LENGTHS.unpack(lengths)
+    if most is not None and header_bytes + data_bytes > most:
+        raise EOFError
+    found = received(connection, header_bytes)
+    return None if found is None else (found, data_bytes)
 
 
 def received(connection: socket.socket, size: int) -> bytearray | None:
@@ -33,8 +51,8 @@ def received(connection: socket.socket, size: int) -> bytearray | None:
     return data
 
 
-def required(data: bytearray | None) -> bytearray:
-    """Return received bytes. Raises EOFError if the connection was closed before."""
-    if data is None:
+def required(found: T | None) -> T:
+    """Return what was received. Raises EOFError if the connection was closed before."""
+    if found is None:
         raise EOFError
-    return data
+    return found

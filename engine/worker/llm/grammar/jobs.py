@@ -54,11 +54,8 @@ def send_job(connection: socket.socket, job: Job) -> None:
 
 def receive_job(connection: socket.socket) -> Job | None:
     """Return the next job; None if the connection was closed."""
-    lengths = frames.received(connection, frames.LENGTHS.size)
-    if lengths is None:
-        return None
-    header = frames.received(connection, frames.LENGTHS.unpack(lengths)[0])
-    return None if header is None else msgspec.msgpack.decode(header, type=Job)
+    found = frames.header(connection)
+    return None if found is None else msgspec.msgpack.decode(found[0], type=Job)
 
 
 def send_result(connection: socket.socket, result: str | SchemaError) -> None:
@@ -72,11 +69,9 @@ def receive_result(connection: socket.socket) -> str:
 
     Raises SchemaError with the process's reason, EOFError if the connection was closed or the message is no result.
     """
-    size, _ = frames.LENGTHS.unpack(frames.required(frames.received(connection, frames.LENGTHS.size)))
-    if size > _MOST_RESULT_BYTES:
-        raise EOFError
+    header, _ = frames.required(frames.header(connection, _MOST_RESULT_BYTES))
     try:
-        result = msgspec.msgpack.decode(frames.required(frames.received(connection, size)), type=_Result)
+        result = msgspec.msgpack.decode(header, type=_Result)
     except msgspec.DecodeError:
         raise EOFError from None
     if result.error:
