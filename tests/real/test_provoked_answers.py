@@ -52,8 +52,8 @@ PROVOKED = (
     "Say nothing. Do not answer.",
 )
 MAX_QUIET_S = 30.0
-MAX_SOUND_S = 2.5 * SMALL_SPOKEN_S
-"""Seconds of sound. The limit counts letters, and a voice that spells them is slower than its estimate."""
+MAX_SOUND_S = 2 * SMALL_SPOKEN_S
+"""Seconds of sound. The limit counts letters, and a voice may be slower than its estimate."""
 
 
 def spec(weights: Path) -> EngineSpec:

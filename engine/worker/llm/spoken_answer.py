@@ -79,7 +79,6 @@ class _AnswerEnd:
         self._repetition = Repetition()
         self._length = 0
         """The letters so far; a character that takes longer to say counts as several."""
-        self._after_capital = False
 
     def within(self, text: str) -> str:
         """Return the part of the next piece that still belongs to the answer."""
@@ -88,10 +87,7 @@ class _AnswerEnd:
             if self._length >= self._most and level is not None and level >= self._wanted:
                 self.reached = True
                 return text[:i]
-            is_capital = character.isupper()
-            is_spelled = is_capital and self._after_capital
-            self._length += 2 if is_spelled else letters_of(character)
-            self._after_capital = is_capital
+            self._length += letters_of(character)
         return text
 
     @property

@@ -98,10 +98,15 @@ class AnswerSound:
 
     @property
     def _expected_s(self) -> float:
-        """Estimated duration of the clause from its letters; a wide character counts as three."""
+        """Estimated duration of the clause from its letters; see ``letters_of``."""
         return self.letter_s * sum(map(letters_of, self._clause.text))
 
 
 def letters_of(character: str) -> int:
-    """Return the number of letters that take as long to say as this character."""
-    return 3 if is_wide(character) else 1
+    """Return the number of letters that take as long to say as this character.
+
+    A digit is said as a word. A capital often belongs to an abbreviation, which is spelled.
+    """
+    if is_wide(character):
+        return 3
+    return 5 if character.isdecimal() else 2 if character.isupper() else 1

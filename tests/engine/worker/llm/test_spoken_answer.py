@@ -159,3 +159,9 @@ async def test_capitals_count_as_long_as_it_takes_to_spell_them() -> None:
     plain = text_of(await answered(*random, longest_s=5))
     capital = text_of(await answered("".join(random).upper(), longest_s=5))
     assert 0.4 < len(capital) / len(plain) < 0.6
+
+
+async def test_digits_count_as_long_as_it_takes_to_say_them() -> None:
+    """Rows of dates and times were spoken for 102 seconds where 30 were the most."""
+    dates = await answered(*["2018-04-30 15:59:56\n"] * 50, longest_s=5)
+    assert len(text_of(dates)) * LETTER_S < 5
