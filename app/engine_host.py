@@ -13,6 +13,7 @@ from app.realtime.ports import EnginePort
 from app.refusal import Closed
 from app.telemetry import Stats, log, log_failure
 from engine import ConfigError, EngineError, EngineSpec, ReplicaInfo, Request
+from engine.aio.back_off import back_off_s
 from engine.errors import without_places
 
 STOP_S = 5.0
@@ -49,11 +50,6 @@ class Serving(EnginePort, Protocol):
 
 
 MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
-
-
-def retry_delay_s(retry: int) -> float:
-    """Return the seconds before a retry; the first one is 0."""
-    return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(retry, 16))
 
 
 class EngineHost:
@@ -163,7 +159,7 @@ class EngineHost:
             await self._attempt()
             if self._stop.is_set() or not self.name or isinstance(self.failure, ConfigError):
                 return
-            await asyncio.sleep(retry_delay_s(retry))
+            await asyncio.sleep(back_off_s(retry, FIRST_RETRY_S, LAST_RETRY_S))
 
     async def _attempt(self) -> None:
         """Start the engine, and serve until the stop. Return earlier if it fails."""

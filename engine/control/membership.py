@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from engine.aio.back_off import back_off_s
 from engine.deployment.config import HeartbeatSpec
 from engine.ipc.messages import Beat, Blocking
 from engine.ipc.processor_time import Activity, ProcessorTime
@@ -250,7 +251,7 @@ class Membership:
 
     @staticmethod
     def _penalty_s(record: _Record) -> float:
-        return 0.0 if record.losses < 2 else min(LAST_PENALTY_S, FIRST_PENALTY_S * 2.0 ** min(record.losses - 2, 16))
+        return 0.0 if record.losses < 2 else back_off_s(record.losses - 2, FIRST_PENALTY_S, LAST_PENALTY_S)
 
     def _limit_s(self, life: Life) -> float:
         steps_s = (step_s for stage, step_s in life.beat.step_s.items() if stage not in life.blocks)

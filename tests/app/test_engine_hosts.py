@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from app import engine_host
-from app.engine_host import retry_delay_s
+from app.engine_host import FIRST_RETRY_S, LAST_RETRY_S
 from app.engine_hosts import EngineHosts, named
 from app.service import Service
 from engine import ConfigError, EngineError, EngineSpec, WeightsError, parse_config
+from engine.aio.back_off import back_off_s
 from tests.app.rig import eventually, script_spec
 from tests.app.second_model import model_of
 
@@ -109,4 +110,11 @@ async def test_a_server_whose_deployments_all_failed_stays_failed() -> None:
 
 
 def test_retries_are_delayed_as_those_of_lost_workers() -> None:
-    assert [retry_delay_s(n) for n in (0, 1, 2, 5, 6, 1000)] == [0.5, 1.0, 2.0, 16.0, 30.0, 30.0]
+    assert [back_off_s(n, FIRST_RETRY_S, LAST_RETRY_S) for n in (0, 1, 2, 5, 6, 1000)] == [
+        0.5,
+        1.0,
+        2.0,
+        16.0,
+        30.0,
+        30.0,
+    ]
