@@ -3,7 +3,7 @@
     python -m benchmarks.decoding [--rounds 200]
 
 Each file is decoded in this process and by a helper process, in turns. *Added* is the difference of each pair. Times in
-ms, p50 / p95. The bars are those of a picture and a clip: 5 and 15 ms.
+ms, p50 / p95. The bars for a picture and a clip are 5 and 15 ms.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class Hush:
         return done.reshape(-1)
 
     def _features(self, spectra: NDArray[np.complex64]) -> tuple[Wave, NDArray[np.complex64]]:
-        """Return the features of the windows, after those of the two windows before."""
+        """Return the features of the windows, preceded by the two windows before."""
         power = np.add.reduceat(np.square(np.abs(spectra)), self._starts, axis=1) / self._WIDTHS
         levels_db = (10 * np.log10(power + 1e-10)).astype(np.float32)
         low = spectra[:, : self._BINS]

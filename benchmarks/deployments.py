@@ -1,4 +1,4 @@
-"""Measure the memory of three pipelines in one process over one, and what the loss of one costs the others.
+"""Measure the memory of three pipelines in one process over one, and how the loss of one affects the others.
 
     python -m benchmarks.deployments
 
@@ -41,7 +41,7 @@ NOISE = 1.1
 
 
 def spec(name: str) -> EngineSpec:
-    """Return a pipeline. Its thinker's worker differs from those of the others, so that it is not shared."""
+    """Return a pipeline. Its thinker's worker is unlike the others, so that it is not shared."""
     stages = tuple(StageSpec(use=f"nano.{one}", name=one) for one in ("ears", "thinker", "talker", "code2wav"))
     own = WorkerSpec(stages=("thinker",), max_batch=8 + NAMES.index(name))
     workers = (WorkerSpec(stages=("ears",)), own, WorkerSpec(stages=("talker", "code2wav")))

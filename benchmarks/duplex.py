@@ -254,7 +254,7 @@ def overhead_us(sessions: int, seconds: float = 20.0) -> float:
     """Return the microseconds of the step loop per frame and session: the best of three rounds, disturbed least."""
     rounds: list[float] = []
     for _ in range(3):
-        clock = OwnProcessor(lambda: 0.0)  # to read the real one takes longer than what is measured
+        clock = OwnProcessor(lambda: 0.0)  # reading the real one takes longer than the measured work
         rounds.append(asyncio.run(simulated(Silent(sessions, clock), clock, seconds))[1])
     return min(rounds)
 

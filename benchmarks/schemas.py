@@ -1,4 +1,4 @@
-"""Measure answers in JSON of a real language model in llama.cpp, and what costly schemas cost other users.
+"""Measure answers in JSON of a real language model in llama.cpp, and the delay of other users by costly schemas.
 
     python -m benchmarks.schemas valid [--weights FILE]
     python -m benchmarks.schemas others [--weights FILE] [--attackers 5] [--rounds 15]

@@ -296,7 +296,7 @@ class LateInference(InferenceThread):
 
 
 def cells(scenes: Sequence[Scene], gated: Sequence[Found], without: Sequence[Found]) -> tuple[str, ...]:
-    """Return a row's cells. Delays are those of phrases that opened a turn with and without the gate."""
+    """Return a row's cells. Delays count phrases that opened a turn with and without the gate."""
     minutes = sum(len(scene.microphone) for scene in scenes) / MIC_RATE_HZ / 60
     core = f"{sum(one.work_s for one in gated) / minutes / 0.6:.1f} %"
     if not scenes[0].phrases:

@@ -1,6 +1,6 @@
 """A session with a duplex model: the model itself decides when it speaks, and no turn detector does.
 
-Settings, items, memory, limits and errors are those of any session.
+Settings, items, memory, limits and errors work as in any session.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def session_of(
     start: dict[str, Any] | None = None,
     profile: PlayoutProfile = SOCKET,
 ) -> Session:
-    """Return a new session of the kind that the loaded model needs. The arguments are those of ``Session``."""
+    """Return a new session of the kind that the loaded model needs. Takes the arguments of ``Session``."""
     duplex = context.engine.model.duplex
     if duplex is None:
         return Session(context, emit, asked_model, start, profile)

@@ -141,7 +141,7 @@ class Engine:
         Args:
             request: The request.
             inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request. They end with the user's turn.
-                Those of a duplex model (``ModelInfo.duplex``) end with the conversation. In a pause it hears silence.
+                With a duplex model (``ModelInfo.duplex``) they end with the conversation; a pause is silence.
 
         Returns:
             A context manager of the answer's chunks. If the request fails, iterating raises one EngineError. A duplex

@@ -36,7 +36,7 @@ class Frame:
 
 
 class FrameClock:
-    """The frames of one session. ``counts`` are those of its stage.
+    """The frames of one session. ``counts`` belongs to its stage.
 
     The first frame is due ``frame_s`` after the first call of ``wait_s``. ``opened_s`` is the time at which the user
     began to speak; sound before the first frame, while the stage computed its prompt, counts as late.

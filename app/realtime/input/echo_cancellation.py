@@ -174,7 +174,7 @@ class EchoCancellation:
         self._found.append(echo)
 
     def _align(self, start: int) -> None:
-        """Follow a new delay. What cancellers have learned stays valid; new ones learn from the last seconds."""
+        """Follow a new delay. Running cancellers stay trained; new ones learn from the last seconds."""
         self._gate = EchoGate()
         self._began = self.position
         if self._cancellers is not None or self._new is None:

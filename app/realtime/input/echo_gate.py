@@ -14,8 +14,8 @@ from engine.core import Pcm
 
 _SUPPRESSED = 10 ** (-14 / 10)  # power that the suppressor leaves of a frame with a user, at least
 _FILTERED = 10 ** (-8 / 10)  # power that a filter leaves of a frame with nothing but echo, at most
-_ABOVE = 10 ** (12 / 10)  # the same, as a multiple of what this filter has left of the echo so far
-_FALL = 0.1  # weight of a frame in what the filter has left, if it left less
+_ABOVE = 10 ** (12 / 10)  # the same, as a multiple of this filter's residual echo so far
+_FALL = 0.1  # weight of a frame in the residual echo, if its own is lower
 _RISE = 0.01  # the same if it left more: a user may begin softly
 _SMOOTH = 0.7  # weight of the past in a frame's power
 

@@ -4,7 +4,7 @@ In each frame of 80 ms, a language model hears the codes of the user's sound, an
 its own sound. Mimi, a streaming codec, makes codes of sound and sound of codes.
 
 Sources: transformers 5.23 (MoshiForConditionalGeneration, MimiModel), and the packages moshi 0.2 of Kyutai and
-personaplex of NVIDIA for what only these define: the order of streaming steps, and prompts.
+personaplex of NVIDIA for the parts that only these define: the order of streaming steps, and prompts.
 """
 
 STAGES = {"duplex": f"{__name__}.stage:MoshiDuplex"}

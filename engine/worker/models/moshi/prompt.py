@@ -88,7 +88,7 @@ class SystemPrompt:
 
 
 def check_promptable(sizes: MoshiSizes, where: str) -> None:
-    """Raise WeightsError if a model cannot have prompts, because their codes are those of another codec."""
+    """Raise WeightsError if a model cannot have prompts, because their codes belong to another codec."""
     if sizes.codes != CODES or sizes.delays != DELAYS:
         raise WeightsError(
             f"{where}: prompts need 8 codebooks of {CODES} entries for each speaker, as PersonaPlex has. "
@@ -109,7 +109,7 @@ def prompt_of(sizes: MoshiSizes, voice: PersonaVoice | None, text: Sequence[int]
 def _tokens(
     sizes: MoshiSizes, voice: PersonaVoice | None, frames: NDArray[np.int64], before: int, position: int
 ) -> list[int]:
-    """Return the tokens of a position; -1 for those of a frame after the prompt."""
+    """Return the tokens of a position; -1 for a frame after the prompt."""
     found = list[int]()
     for stream, delay in enumerate(sizes.delays):
         frame = position - delay - before

@@ -69,7 +69,7 @@ TRANSFORMERS: dict[str, Any] = {
     "rope_theta": 10_000.0,
     "hidden_act": "silu",
 }
-"""Fields of transformers' configuration and their defaults; ``depth_decoder_config`` has those of ``DEPTH``."""
+"""Fields of transformers' configuration and their defaults; ``depth_decoder_config`` has the fields of ``DEPTH``."""
 DEPTH: dict[str, Any] = {
     "hidden_size": 1024,
     "num_hidden_layers": 6,

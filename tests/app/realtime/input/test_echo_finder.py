@@ -75,7 +75,7 @@ def test_a_user_who_begins_and_ends_within_a_window_is_no_echo() -> None:
 
 
 def tones(samples: int, *, hz: float, every: int, long: int) -> Pcm:
-    """Return tones of ``long`` samples that begin and stop at once, one ``every`` so many samples."""
+    """Return tones of ``long`` samples that begin and stop abruptly, one in ``every`` samples."""
     at = np.arange(samples)
     return np.where(at % every < long, 6000 * np.sin(2 * np.pi * hz * at / MIC_RATE_HZ), 0).astype(np.int16)
 
