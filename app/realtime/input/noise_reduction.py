@@ -19,7 +19,7 @@ from engine.core import MIC_RATE_HZ, Pcm
 Field = Literal["near_field", "far_field"]
 
 LEVEL = 0
-"""WebRTC's weakest suppression, 6 dB. It lowers Moonshine's word errors in noise, and does not raise them in clean speech.
+"""WebRTC's weakest suppression, 6 dB. It lowers Moonshine's word errors in noise, and raises none in clean speech.
 
 12 dB and the networks of ``benchmarks.noise`` raise both.
 """
