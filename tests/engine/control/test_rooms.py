@@ -12,7 +12,8 @@ CONTROL = ROOT / "engine" / "control"
 
 MAY_KNOW = {
     "membership": {  # no socket, task or pool
-        "engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages", "engine.ipc.processor_time",
+        "engine.aio.back_off", "engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages",
+        "engine.ipc.processor_time",
     },
     "pool": {  # leases: no worker, no request's state
         "engine.control.balance", "engine.control.fair_queue", "engine.core", "engine.errors",
