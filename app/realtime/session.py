@@ -323,11 +323,11 @@ class Session:
             case output_events.PacketSent(packet):
                 self._input.voice.playing(packet.samples)
             case output_events.PlaybackStopped():
-                self._input.voice.playback_stopped()
+                self._input.voice.playback.stopped()
             case output_events.PlayerPaused():
-                self._input.voice.playback_paused()
+                self._input.voice.playback.paused()
             case output_events.PlayerResumed():
-                self._input.voice.playback_resumed()
+                self._input.voice.playback.resumed()
             case output_events.ResponseStarted():
                 self._input.voice.response_started()
             case output_events.ResponseEnded(left_s):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-
-import numpy as np
 
 from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
+from app.realtime.input.answer_playback import AnswerPlayback
 from app.realtime.input.backchannel import HOLD_MS, PATIENCE_MS, Backchannel
 from app.realtime.input.echo_cancellation import EchoCancellation
 from app.realtime.input.echo_guard import EchoGuard
@@ -16,10 +14,8 @@ from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.idle_pause import IdlePause
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.pause_sound import ASK_MS, PauseSound
-from app.realtime.input.speaker_gate import SpeakerGate
-from app.realtime.input.speaker_labels import SpeakerLabels
 from app.realtime.input.speculation import Speculation
-from app.realtime.input.turn_config import Speaker, speaker_of, turn_config
+from app.realtime.input.turn_config import speaker_of, turn_config
 from app.realtime.input.turn_detector import (
     TurnDetector,
     VoiceEvent,
@@ -31,13 +27,13 @@ from app.realtime.input.turn_detector import (
     to_samples,
 )
 from app.realtime.input.turn_outcomes import TurnOutcomes
+from app.realtime.input.user_voice import UserVoice
 from app.realtime.input.wait_tuner import WaitTuner
 from app.realtime.ports import EndOfTurnModel, EndpointingContext
 from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import spoken_languages
-from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
-from engine.audio.resampler import Resampler
+from engine import MIC_RATE_HZ
 from engine.core import Pcm, Wave
 
 
@@ -57,17 +53,12 @@ class VoiceTurns:
         self._turn = turn
         self._speculation = speculation
         self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
-        self._plays_to = 0.0  # the position up to which the listener hears a response
-        self._paused_at: int | None = None  # the position since which playback is paused
         self._echo = echo
-        self._resampler = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
+        self.playback = AnswerPlayback(turn, echo)
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._pause_end_ms = 0  # the end of the voice before the latest pause
-        self._voice_start = 0  # the sample where the voice of the open turn began
         self._is_paused = False
-        self._gate = SpeakerGate(context.inference)
-        self._speaker: Speaker = ("any", None)
-        self._labels = SpeakerLabels(context.inference)
+        self._voice = UserVoice(context, turn)
         self._idle = IdlePause(context.idle)
         self._sound = PauseSound(context.inference, context.now)
         self._outcomes = TurnOutcomes(lambda kind: context.metrics.turns.labels(kind).inc())
@@ -76,7 +67,7 @@ class VoiceTurns:
     def restart(self) -> None:
         """Begin with a new detector: turn detection was switched on."""
         self._overlap = None
-        self._gate.close()
+        self._voice.close()
         guard = EchoGuard(self._echo.playback, self._echo.position) if self._context.turns.echo_guard else None
         self._detector = TurnDetector(vad=self._context.vad(), guard=guard)
         self._detector_start = self._turn.recent.position  # the session's position at the detector's first sample
@@ -105,12 +96,11 @@ class VoiceTurns:
                 self._overlap.follow(event)
             self._on_voice(event)
         self._judge_voice()
-        for item_id, speaker in self._labels.found():
-            turn.emit(turn_events.SpeakerFound(item_id, speaker))
+        self._voice.report()
         self._follow_pause()
         self._weigh(to_ms(self._detector.position))
         self._check_idle()
-        speaks = turn.utterance is not None and not self._gate.is_judging
+        speaks = turn.utterance is not None and not self._voice.is_judging
         if self._idle.falls_asleep(turn.recent.position, speaks):
             turn.emit(turn_events.SessionIdled())
             self._tune()
@@ -132,7 +122,7 @@ class VoiceTurns:
 
     def reset(self) -> None:
         """The open turn is dropped."""
-        self._gate.close()
+        self._voice.close()
         if self._overlap is not None:
             self._overlap = None
             self._turn.quiet_from = None
@@ -143,35 +133,9 @@ class VoiceTurns:
         self._outcomes.forget()
 
     def playing(self, samples: Wave) -> None:
-        """The listener hears float32 [samples] at SPEAKER_RATE_HZ now, or after everything sent before.
-
-        Their echo is not taken for the user.
-        """
-        self._plays_to = math.inf
+        """The listener hears float32 [samples] at SPEAKER_RATE_HZ now, or after everything sent before."""
         self._outcomes.answer_sounds(self._context.now())
-        pcm = self._resampler.push((np.clip(samples, -1, 1) * 32767).astype(np.int16))
-        self._echo.playing(pcm)
-
-    def playback_stopped(self) -> None:
-        """The samples that were not played yet will not be heard."""
-        self._plays_to = 0.0
-        self._paused_at = None
-        self._echo.stopped()
-
-    def playback_paused(self) -> None:
-        """The listener hears nothing until ``playback_resumed``, and then the samples that were not played yet."""
-        self._paused_at = self._turn.recent.position
-        self._echo.paused()
-
-    def playback_resumed(self) -> None:
-        """The listener hears the samples that were not played yet from now on."""
-        if self._paused_at is not None:
-            paused = self._turn.recent.position - self._paused_at
-            self._plays_to += paused
-            if self._turn.quiet_from is not None:
-                self._turn.quiet_from += paused
-            self._paused_at = None
-            self._echo.resumed()
+        self.playback.playing(samples)
 
     def response_started(self) -> None:
         """A response is under way: the user's silence does not count as idle time."""
@@ -184,11 +148,10 @@ class VoiceTurns:
     def response_ended(self, left_s: float) -> None:
         """The listener hears the rest of the response for ``left_s`` seconds; then idle time begins."""
         self._outcomes.answer_ended()
-        now = self._turn.recent.position if self._paused_at is None else self._paused_at
-        ends = self._context.measured("answer_ends", now + round(left_s * MIC_RATE_HZ))
-        self._turn.quiet_from = round(ends)
-        self._plays_to = min(self._plays_to, self._turn.quiet_from)
-        self._idle.response_ended(self._turn.quiet_from)
+        ends = self.playback.position + round(left_s * MIC_RATE_HZ)
+        ends = round(self._context.measured("answer_ends", ends))
+        self.playback.ends_at(ends)
+        self._idle.response_ended(ends)
 
     def _wake(self) -> None:
         """End the pause of an idle session."""
@@ -218,10 +181,9 @@ class VoiceTurns:
     def _set_speaker(self) -> None:
         """Take the voices that may open turns."""
         speaker = speaker_of(self._options, self._context)
-        if speaker != self._speaker:
-            self._speaker = speaker
+        if speaker != self._voice.speaker:
             self._admit_unjudged()
-            self._gate.configure(self._context.speaker_encoder, *speaker)
+            self._voice.configure(speaker)
 
     def _set_target(self) -> None:
         """Begin or end the tuning of waits to the speaker."""
@@ -252,15 +214,10 @@ class VoiceTurns:
         return self._detector.config.silence_duration_ms / self._wait_factor
 
     @property
-    def _answer_plays(self) -> bool:
-        """Whether the listener hears a response."""
-        return self._paused_at is not None or self._turn.recent.position < self._plays_to + self._echo.delay
-
-    @property
     def _hold_ms(self) -> int:
         """Milliseconds of speech that hold the answer until it is clear whether it is a turn; 0 if any is."""
         detection = self._options.audio.input.turn_detection
-        if detection is None or not self._answer_plays:
+        if detection is None or not self.playback.is_heard:
             return 0
         interrupts = detection.interrupt_response and self._options.auto_responds
         return min(HOLD_MS, detection.backchannel_ms) if interrupts else 0
@@ -311,7 +268,7 @@ class VoiceTurns:
                 self._is_paused = True
                 if turn.utterance is not None:
                     self._judge_fall(turn.utterance, end_ms)
-                if not self._gate.is_judging:
+                if not self._voice.is_judging:
                     turn.emit(turn_events.TurnPaused())
             case VoiceResumed():
                 if self._outcomes.tuner is not None:
@@ -319,7 +276,7 @@ class VoiceTurns:
                     self._outcomes.tuner.add_pause(pause_ms, self._untuned_wait_ms)
                 self._falling = 0.0
                 self._is_paused = False
-                if not self._gate.is_judging:
+                if not self._voice.is_judging:
                     turn.emit(turn_events.TurnResumed())
                 turn.show()
                 self._tune()
@@ -339,7 +296,8 @@ class VoiceTurns:
         answered = self._options.auto_responds and self._speaks
         self._outcomes.turn_ended(said, self._context.now(), self._untuned_wait_ms, answered)
         said.turn_counts = self._outcomes.report
-        self._hear_speaker(said)
+        end = self._detector_start + to_samples(self._pause_end_ms)
+        self._voice.turn_ended(said, end, self._options.parley.speakers)
         self._turn.end(turn_events.TurnStopped(said, to_ms(self._detector_start + to_samples(end_ms))))
         self._tune()
 
@@ -349,8 +307,7 @@ class VoiceTurns:
         self._is_paused = False
         config, utterance = self._detector.config, self._turn.begin(start, self._turn.recent.since(start))
         voiced_ms = max(config.min_speech_ms, config.overlap_ms)
-        self._voice_start = self._detector_start + self._detector.position - to_samples(voiced_ms)
-        if self._gate.begin(self._voice_start):
+        if self._voice.begin(self._detector_start + self._detector.position - to_samples(voiced_ms)):
             utterance.held = True
             self._turn.emit(turn_events.VoiceBuffered(utterance))
         else:
@@ -359,10 +316,10 @@ class VoiceTurns:
     def _admit(self, utterance: Utterance) -> None:
         """Accept the voice: its speech is a turn, unless it is a backchannel."""
         self._wake()
-        self._outcomes.turn_began(utterance, self._context.now(), self._answer_plays)
+        self._outcomes.turn_began(utterance, self._context.now(), self.playback.is_heard)
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
         if detection is not None and hold_ms:
-            start_ms = to_ms(self._voice_start - self._detector_start)
+            start_ms = to_ms(self._voice.start - self._detector_start)
             end_ms = self._pause_end_ms if self._is_paused else None
             self._overlap = Backchannel(start_ms, detection.backchannel_ms, end_ms)
             utterance.held = True
@@ -373,16 +330,16 @@ class VoiceTurns:
     def _judge_voice(self) -> None:
         """Decide whether the voice is one that may open a turn, once that can be known."""
         utterance = self._turn.utterance
-        if utterance is None or not self._gate.is_judging:
+        if utterance is None or not self._voice.is_judging:
             return
         end = self._detector_start + (to_samples(self._pause_end_ms) if self._is_paused else self._detector.position)
-        match self._gate.is_user(end, self._is_paused, lambda: self._speech(utterance, end)):
+        match self._voice.is_user(utterance, end, self._is_paused):
             case True:
                 self._admit_unjudged()
                 if self._is_paused:
                     self._turn.emit(turn_events.TurnPaused())
             case False:
-                self._gate.close()
+                self._voice.close()
                 self._detector.dismiss()
                 self._turn.drop()
             case None:
@@ -390,23 +347,9 @@ class VoiceTurns:
 
     def _admit_unjudged(self) -> None:
         """Accept a voice that is under judgement."""
-        if self._gate.is_judging and self._turn.utterance is not None:
-            self._gate.close()
+        if self._voice.is_judging and self._turn.utterance is not None:
+            self._voice.close()
             self._admit(self._turn.utterance)
-
-    def _hear_speaker(self, said: Utterance) -> None:
-        """Learn the user's voice from a turn, and find out which voice spoke it."""
-        encoder, labels = self._context.speaker_encoder, self._options.parley.speakers
-        if encoder is not None and (labels or self._gate.is_learning):
-            speech = self._speech(said, self._detector_start + to_samples(self._pause_end_ms))
-            self._gate.heard(speech)
-            if labels:
-                self._labels.ask(encoder, said.item_id, speech)
-
-    def _speech(self, said: Utterance, end: int) -> Pcm:
-        """Return what was said from the voice's start to sample ``end``, as far as the turn has it."""
-        last = said.samples - (self._turn.recent.position - end)
-        return said.pcm[max(0, last - (end - self._voice_start)) : last]
 
     def _over_probability(self, said: Utterance) -> float | None:
         """Return how likely the turn was over, by the model that ended it; None where a fixed silence did."""
@@ -422,7 +365,7 @@ class VoiceTurns:
         """Decide whether the speech over a response is a turn, once it can be known or the response has been heard."""
         if self._overlap is None or self._turn.utterance is None:
             return
-        match not self._answer_plays or self._overlap.is_turn(self._turn.utterance, now_ms):
+        match not self.playback.is_heard or self._overlap.is_turn(self._turn.utterance, now_ms):
             case True:
                 self.take_turn()
             case False:

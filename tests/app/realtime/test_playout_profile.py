@@ -281,7 +281,7 @@ async def test_only_what_sounds_stops_the_guard_against_its_echo(
 ) -> None:
     stopped: list[bool] = []
     async with calling(profile=PlayoutProfile()) as call:
-        monkeypatch.setattr(call.session._input.voice, "playback_stopped", lambda: stopped.append(True))
+        monkeypatch.setattr(call.session._input.voice.playback, "stopped", lambda: stopped.append(True))
         content = [{"type": "input_text", "text": "wait"}]
         waiting = {**ASIDE, "input": [{"type": "message", "role": "user", "content": content}]}
         await call.say("response.create", response={**waiting, "output_modalities": [modality]})

@@ -215,12 +215,12 @@ async def test_idle_time_begins_again_after_a_backchannel_over_the_rest_of_an_an
     voice.response_ended(left_s=1.5)
     await listening.append(tone(0.4))
     if pauses:
-        voice.playback_paused()
+        voice.playback.paused()
     await listening.append(silence(0.2))
     listening.understand("Mm-hmm.")
     await listening.append(silence(0.1))
     if pauses:
-        voice.playback_resumed()
+        voice.playback.resumed()
     left_s = 1.5 - 0.4 - (0.0 if pauses else 0.3)
     await listening.append(silence(left_s + 0.9))
     assert listening.kinds == [OverlapStarted, TurnDropped]
@@ -313,7 +313,7 @@ async def test_a_turn_without_a_pause_before_its_end_is_judged_at_its_end() -> N
 
 async def test_without_an_answer_everything_is_a_turn_at_once() -> None:
     listening = TalkedOver()
-    listening.buffer.voice.playback_stopped()
+    listening.buffer.voice.playback.stopped()
     await listening.append(tone(0.2))
     assert listening.kinds == [TurnStarted]
 
@@ -337,7 +337,7 @@ async def test_what_was_cleared_is_not_judged_with_what_comes_next() -> None:
     listening = TalkedOver()
     await listening.append(tone(0.4))
     listening.buffer.clear()
-    listening.buffer.voice.playback_stopped()
+    listening.buffer.voice.playback.stopped()
     await listening.append(tone(LONGEST_MS / 1000 + 0.2))
     assert listening.kinds == [OverlapStarted, TurnDropped, TurnStarted]
 
