@@ -16,7 +16,7 @@ from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_events import TurnEvent
 from app.realtime.input.voice_turns import VoiceTurns
-from app.realtime.protocol import LONG_BYTES, CameraFrame, SessionOptions
+from app.realtime.protocol import CameraFrame, SessionOptions
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from engine.core import Pcm
@@ -56,14 +56,10 @@ class InputAudioBuffer:
             self._manual.options = options
 
     async def append(self, data: bytes) -> None:
-        """Take bytes in the session's format. Raises MediaError, and Refusal.
-
-        Long ones are decoded piece by piece, so that other sessions are served and memory is bounded.
-        """
+        """Take bytes in the session's format. Raises MediaError, and Refusal."""
         if self._has_room(self.pipeline.count(data)):
-            is_long = len(data) > LONG_BYTES
-            for at in range(0, len(data), LONG_BYTES):
-                await self.add_samples(await self.pipeline.decode(data[at : at + LONG_BYTES], aside=is_long))
+            async for pcm in self.pipeline.decoded(data):
+                await self.add_samples(pcm)
 
     async def add_samples(self, pcm: Pcm) -> None:
         """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
 
 import numpy as np
 
+from app.realtime.input.decoding import decoded
 from app.realtime.input.echo_cancellation import EchoCancellation
 from app.realtime.input.frames import FRAME
 from app.realtime.input.noise_reduction import Cleaner, cleaner
@@ -48,11 +48,9 @@ class MicrophonePipeline:
         """Return how many samples at MIC_RATE_HZ the bytes decode to. Raises MediaError."""
         return sample_count(data, self._input.format) * MIC_RATE_HZ // rate_of(self._input.format)
 
-    async def decode(self, data: bytes, aside: bool) -> Pcm:
-        """Decode to int16 [samples] at MIC_RATE_HZ, in a thread if ``aside``. Raises MediaError."""
-        if not aside:
-            return self._decoder.push(data)
-        return await self._context.in_thread(partial(self._decoder.push, data))
+    def decoded(self, data: bytes) -> AsyncIterator[Pcm]:
+        """Yield int16 [samples] at MIC_RATE_HZ, in pieces. Raises MediaError."""
+        return decoded(self._decoder, data, self._context)
 
     def steps(self, pcm: Pcm) -> Iterator[tuple[Pcm, Pcm]]:
         """Yield int16 [STEP] pieces of ``pcm`` without echo, each with the same audio after noise reduction."""

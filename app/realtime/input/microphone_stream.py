@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
 
-from app.realtime.protocol import LONG_BYTES, MicrophoneDecoder, SessionOptions
+from app.realtime.input.decoding import decoded
+from app.realtime.protocol import MicrophoneDecoder, SessionOptions
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ, Speech
 from engine.audio.resampler import Resampler
@@ -51,13 +51,9 @@ class MicrophoneStream:
             self._decoder = MicrophoneDecoder(self._format, self._rate_hz)
 
     async def append(self, data: bytes) -> None:
-        """Add bytes in the session's format; long ones piece by piece, in a thread. Raises MediaError."""
-        if len(data) <= LONG_BYTES:
-            self._put(self._decoder.push(data))
-            return
-        for at in range(0, len(data), LONG_BYTES):
-            decode = partial(self._decoder.push, data[at : at + LONG_BYTES])
-            self._put(await self._context.in_thread(decode))
+        """Add bytes in the session's format. Raises MediaError."""
+        async for pcm in decoded(self._decoder, data, self._context):
+            self._put(pcm)
 
     def add_samples(self, pcm: Pcm) -> None:
         """Add int16 [samples] at MIC_RATE_HZ from a media stream."""
