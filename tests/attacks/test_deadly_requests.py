@@ -168,24 +168,29 @@ RequestContext.owner = property(lambda self: "")
 """
 
 
+MANY_WORDS = asking("Repeat after me: please tell the others that we are late.", "audio")
+
+
 async def heard_beside(folder: Path, before: str = "") -> list[dict[str, Any]]:
-    """What becomes of three short answers beside twenty sessions of another key, each with four long ones under way."""
+    """What becomes of three short answers beside 28 sessions of another key, each with always four under way."""
 
     def session(name: str) -> connect:
         return connect(aim.ws, max_size=None, additional_headers={"Authorization": f"Bearer {KEYS[name]}"})
 
-    async def read(socket: ClientConnection) -> None:
-        async for _ in socket:
-            pass
+    async def ask(socket: ClientConnection) -> None:
+        for _ in range(4):
+            await socket.send(MANY_WORDS)
+        while True:
+            await until(socket, "response.done")
+            await asyncio.sleep(0.05)
+            await socket.send(MANY_WORDS)
 
     keys = keys_file(folder, *(f"{name}: {key}" for name, key in KEYS.items()))
     async with target(folder, {"keys_file": keys}, before=before) as aim, AsyncExitStack() as held:
-        readers = list[asyncio.Task[None]]()
-        for _ in range(20):
+        askers = list[asyncio.Task[None]]()
+        for _ in range(28):
             socket = await held.enter_async_context(session("alice"))
-            readers.append(asyncio.create_task(read(socket)))
-            for _ in range(4):
-                await socket.send(asking("Repeat after me: " + "nine hundred and seventy seven " * 40, "audio"))
+            askers.append(asyncio.create_task(ask(socket)))
         bob = await held.enter_async_context(session("bob"))
         await asyncio.sleep(2)  # every slot is taken, and the line is full
         ends = list[dict[str, Any]]()
@@ -193,8 +198,8 @@ async def heard_beside(folder: Path, before: str = "") -> list[dict[str, Any]]:
             await bob.send(asking("Repeat after me: good morning.", "audio"))
             async with asyncio.timeout(60):
                 ends.append((await until(bob, "response.done"))["response"])
-        for reader in readers:
-            reader.cancel()
+        for asker in askers:
+            asker.cancel()
     return ends
 
 
@@ -204,4 +209,4 @@ async def test_one_key_that_fills_the_line_leaves_another_its_turn(tmp_path: Pat
 
 async def test_in_one_line_for_all_who_talks_is_refused(tmp_path: Path) -> None:
     ends = await heard_beside(tmp_path, OWNED_BY_NOBODY)
-    assert ends[0]["status_details"]["error"]["code"] == "overloaded"
+    assert "overloaded" in [end["status_details"].get("error", {}).get("code") for end in ends]
