@@ -15,7 +15,8 @@ words, throughout    the same on sentences during answers that go on
 of a core            CPU time of echo cancellation per second of audio
 
 Interruptions are the first 0.8 s of human sentences in five languages; with ``--words``, the word "stop" by the voices
-of ``benchmarks.overlaps --make``. Clients in the rows "browser" cancel echo themselves: these rows should not differ.
+of ``benchmarks.overlaps --make``. Without an echo ("headphones") some are noticed later, too: they begin softly.
+Clients in the rows "browser" cancel echo themselves: these rows should not differ.
 """
 
 from __future__ import annotations
@@ -69,12 +70,13 @@ SEED = 52
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: a canceller, None for none; ``browser``: the client cancels echo itself."""
+    """One row: a canceller, None for none; ``browser``: the client cancels echo itself; ``echo``: there is one."""
 
     name: str
     new: NewCanceller | None
     always: bool = False
     browser: bool = False
+    echo: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def main() -> None:
     columns = "self-interruptions", "noticed, %", "p50 / p95, ms", "words, barge-in, %", "words, throughout, %"
     table = Table("echo cancellation", *columns, "of a core, %")
     clean = [
-        words_wrong(Setting("", None), [replace(one, microphone=one.user) for one in kind], hear)
+        words_wrong(Setting("", None), [without_echo(one) for one in kind], hear)
         for kind in (made.barging, made.talking)
     ]
     for setting in settings(asked.libraries.split(",")):
@@ -135,6 +137,7 @@ def main() -> None:
 
 def settings(libraries: Sequence[str]) -> Iterator[Setting]:
     first = LIBRARIES[libraries[0]]
+    yield Setting("headphones", None, echo=False)
     yield Setting("never", None)
     for name in libraries:
         yield Setting(f"auto, {name}", LIBRARIES[name])
@@ -173,7 +176,7 @@ def stops(folder: Path) -> list[Line]:
 def measured(setting: Setting, made: Scenes, hear: Hear, clean: Sequence[float]) -> tuple[str, ...]:
     """Return the cells of one row. ``clean``: the word errors without echo of the two kinds of sentences."""
     silent, interrupted, *spoken = (
-        [in_browser(one) if setting.browser else one for one in kind]
+        [in_browser(one) if setting.browser else one if setting.echo else without_echo(one) for one in kind]
         for kind in (made.silent, made.interrupted, made.barging, made.talking)
     )
     false = sum(len(asyncio.run(starts(setting, one))) for one in silent)
@@ -187,6 +190,10 @@ def measured(setting: Setting, made: Scenes, hear: Hear, clean: Sequence[float])
         *(f"{one:.1f} ({one / base:.2f} x {base:.1f})" for one, base in zip(wrong, clean, strict=True)),
         f"{100 * share_of_a_core(setting, silent[0]):.2f}",
     )
+
+
+def without_echo(played: Scene) -> Scene:
+    return replace(played, microphone=played.user)
 
 
 def in_browser(played: Scene) -> Scene:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 from statistics import median
 
 import numpy as np
@@ -32,6 +33,9 @@ UNSURE = 5 * MIC_RATE_HZ
 
 FORGET = 60 * MIC_RATE_HZ
 """Samples of playback without a clear echo after which cancellation ends: the user has put on headphones."""
+
+PEAK_DB = 15.0
+"""Level by which the guard's limit rises while an echo is not cancelled yet, so that it is above the echo's peaks."""
 
 AUDIBLE_DB = -30.0
 """Level below the playback at which an echo is left alone: the client's own echo cancellation leaves as much."""
@@ -67,6 +71,7 @@ class EchoCancellation:
         self._always = always
         self._cancellers: tuple[EchoCanceller, EchoCanceller] | None = None  # suppressing and linear
         self._gate = EchoGate()
+        self._trained: tuple[EchoCanceller, EchoGate] | None = None  # filter and gate when the present playback began
         self.playback = PlaybackTimeline(REACH + WINDOW + PRIMED)
         """What the listener hears, by ``position``."""
         self.position = 0
@@ -82,10 +87,11 @@ class EchoCancellation:
 
     @property
     def gain_db(self) -> float | None:
-        """Return the level of the echo relative to the playback; None while nothing is cancelled."""
+        """Return the level of the loudest echo relative to the playback; None while nothing is cancelled."""
         if self._cancellers is None or not self._found:
             return None
-        return median(echo.gain_db for echo in self._found)
+        is_cancelled = self._is_aligned or self.position - self._began > FRESH
+        return median(echo.gain_db for echo in self._found) + (0.0 if is_cancelled else PEAK_DB)
 
     @property
     def delay(self) -> int:
@@ -130,8 +136,7 @@ class EchoCancellation:
         playback = self._far_end(start, len(pcm))
         if playback.any():
             if start - self._sounded > PAUSE:
-                self._began = start
-                self._is_aligned = False
+                self._begin(start)
             self._sounded = start + len(pcm)
         suppressing, linear = self._cancellers
         speech = linear.process(pcm, playback)
@@ -164,6 +169,7 @@ class EchoCancellation:
             self._without += samples
             if self._without > FORGET and not self._always:
                 self._cancellers = None
+                self._trained = None
                 self._delay = EchoDelay()
                 self._found.clear()
             return
@@ -173,13 +179,30 @@ class EchoCancellation:
         self._is_aligned = self._delay.is_certain
         self._found.append(echo)
 
+    def _begin(self, start: int) -> None:
+        """Playback begins after a pause: its delay may differ from the one before."""
+        self._began = start
+        self._is_aligned = False
+        if self._cancellers is not None:
+            self._trained = deepcopy((self._cancellers[1], self._gate))
+
     def _align(self, start: int) -> None:
-        """Follow a new delay. Running cancellers stay trained; new ones learn from the last seconds."""
-        self._gate = EchoGate()
-        self._began = self.position
-        if self._cancellers is not None or self._new is None:
+        """Follow a new delay. What the filter has learned with the wrong one is undone.
+
+        New cancellers learn from the last seconds. The suppressing one finds a new delay itself.
+        """
+        if self._new is None:
             return
-        self._found.clear()
-        self._cancellers = self._new(), self._new_linear()
         past = self._recent[: len(self._recent) - (self.position - start)]
-        self._cancelled(past, start - len(past))
+        if self._cancellers is None:
+            self._found.clear()
+            self._gate = EchoGate()
+            self._cancellers = self._new(), self._new_linear()
+            self._cancelled(past, start - len(past))
+            self._trained = deepcopy((self._cancellers[1], self._gate))
+        elif self._trained is not None:
+            linear, self._gate = deepcopy(self._trained)
+            past = past[-(min(len(past), WINDOW) // FRAME * FRAME) :]
+            linear.process(past, self._far_end(start - len(past), len(past)))
+            self._cancellers = self._cancellers[0], linear
+        self._began = self.position

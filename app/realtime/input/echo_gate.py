@@ -2,32 +2,38 @@
 
 A canceller with a suppressor removes nearly all echo, and often a user who speaks at the same time. A linear filter
 leaves that user as they are, and some echo. A frame is suppressed if it holds little but echo: if the suppressor takes
-much of it, and the filter took about as much of what the microphone heard as it takes of an echo.
+much of it, and the filter left no more than what it has left of an echo at these frequencies before.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.realtime.input.frames import FRAME
 from engine.core import Pcm
 
+_EDGES = np.array([1, 3, 6, 10, 15, 22, 32, 48])  # first bins of the bands; a bin is 100 Hz wide
 _SUPPRESSED = 10 ** (-14 / 10)  # power that the suppressor leaves of a frame with a user, at least
 _FILTERED = 10 ** (-8 / 10)  # power that a filter leaves of a frame with nothing but echo, at most
-_ABOVE = 10 ** (12 / 10)  # the same, as a multiple of this filter's residual echo so far
-_FALL = 0.1  # weight of a frame in the residual echo, if its own is lower
+_ABOVE = 10 ** (12 / 10)  # the same, as a multiple of what this filter has left of an echo so far
+_FALL = 0.1  # weight of a frame in a band's residual echo, if its own is lower
 _RISE = 0.01  # the same if it left more: a user may begin softly
+_FAINT = 0.01  # part of a frame's power below which a band holds little but noise
 _SMOOTH = 0.7  # weight of the past in a frame's power
+
+Bands = NDArray[np.float64]
 
 
 class EchoGate:
     """The gate of one microphone."""
 
     def __init__(self) -> None:
-        self._heard = 1.0
-        self._linear = 1.0
+        self._heard: Bands = np.ones(len(_EDGES))
+        self._linear: Bands = np.ones(len(_EDGES))
         self._suppressed = 1.0
-        self._left = 1.0  # part of an echo's power that the filter has left: all, until it knows the room
+        # The part of an echo's power that the filter has left in each band: all, until it knows the room.
+        self._left: Bands = np.ones(len(_EDGES))
 
     def choose(self, heard: Pcm, linear: Pcm, suppressed: Pcm, aligned: bool) -> Pcm:
         """Return int16 [n]: frames of ``linear`` with a user, and frames of ``suppressed`` with nothing but echo.
@@ -41,19 +47,26 @@ class EchoGate:
         chosen = linear.copy()
         for at in range(0, len(linear), FRAME):
             frame = slice(at, at + FRAME)
-            self._heard = _SMOOTH * self._heard + (1 - _SMOOTH) * _power(heard[frame])
-            self._linear = _SMOOTH * self._linear + (1 - _SMOOTH) * _power(linear[frame])
-            self._suppressed = _SMOOTH * self._suppressed + (1 - _SMOOTH) * _power(suppressed[frame])
-            if self._suppressed < _SUPPRESSED * self._linear and not (aligned and self._is_user()):
-                change = min(1.0, self._linear / self._heard) - self._left
-                self._left += change * (_FALL if change < 0 else _RISE)
+            self._heard = _SMOOTH * self._heard + (1 - _SMOOTH) * _powers(heard[frame])
+            self._linear = _SMOOTH * self._linear + (1 - _SMOOTH) * _powers(linear[frame])
+            self._suppressed = _SMOOTH * self._suppressed + (1 - _SMOOTH) * _powers(suppressed[frame]).sum()
+            if self._suppressed < _SUPPRESSED * self._linear.sum() and not (aligned and self._is_user()):
+                self._learn()
                 chosen[frame] = suppressed[frame]
         return chosen
 
+    def _learn(self) -> None:
+        """Follow what the filter leaves of an echo, in the bands that it sounds in."""
+        sounding = self._heard > _FAINT * self._heard.sum()
+        change = np.minimum(1.0, self._linear[sounding] / np.maximum(self._heard[sounding], 1.0)) - self._left[sounding]
+        self._left[sounding] += change * np.where(change < 0, _FALL, _RISE)
+
     def _is_user(self) -> bool:
         """Return whether the filter left more than an echo."""
-        return self._linear > max(_FILTERED, _ABOVE * self._left) * self._heard
+        echo = max(_FILTERED * self._heard.sum(), _ABOVE * float(self._left @ self._heard))
+        return float(self._linear.sum()) > echo
 
 
-def _power(pcm: Pcm) -> float:
-    return float(np.square(pcm, dtype=np.float64).mean())
+def _powers(pcm: Pcm) -> Bands:
+    """Return the power of a frame in each band."""
+    return np.add.reduceat(np.square(np.abs(np.fft.rfft(pcm * np.hanning(len(pcm)), FRAME))), _EDGES) / FRAME

@@ -36,6 +36,14 @@ def voice(seconds: float, seed: int = 0, level: float = 3000.0) -> Pcm:
     return np.clip(level * syllables * coloured / coloured.std(), -32768, 32767).astype(np.int16)
 
 
+def band(pcm: Pcm, low_hz: float, high_hz: float) -> Pcm:
+    """Return the part of a signal between two frequencies."""
+    spectrum = np.fft.rfft(pcm)
+    hz = np.fft.rfftfreq(len(pcm), 1 / MIC_RATE_HZ)
+    spectrum[(hz < low_hz) | (hz > high_hz)] = 0
+    return np.fft.irfft(spectrum, len(pcm)).astype(np.int16)
+
+
 def late(pcm: Pcm, samples: int, gain: float = 0.5) -> Pcm:
     """Return the echo of a playback, of the same length."""
     return np.round(gain * np.concatenate([np.zeros(samples), pcm])[: len(pcm)]).astype(np.int16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.realtime.input.echo_cancellation import FORGET, REACH, EchoCancellation
+from app.realtime.input.echo_cancellation import FORGET, PEAK_DB, REACH, EchoCancellation
 from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.ports import EchoCanceller
 from engine.core import MIC_RATE_HZ, Pcm
@@ -99,6 +99,40 @@ def test_a_jump_of_the_clock_or_the_network_is_followed() -> None:
     microphone = np.concatenate([near[: 6 * MIC_RATE_HZ], far[6 * MIC_RATE_HZ :]])
     heard = through(EchoCancellation(SubtractingCanceller), microphone, playback)
     assert power(heard[9 * MIC_RATE_HZ :]) < power(microphone[9 * MIC_RATE_HZ :]) / 1000
+
+
+def two_answers(moved: int) -> tuple[Pcm, Pcm, int]:
+    """Return a microphone, the playback, and where the second answer begins. Its echo is ``moved`` samples later."""
+    silence = np.zeros(2 * MIC_RATE_HZ, np.int16)
+    first = np.concatenate([voice(6), silence])
+    playback = np.concatenate([first, voice(2, seed=4)])
+    echoes = late(playback, DELAY), late(playback, DELAY + moved)
+    middle = len(first) - MIC_RATE_HZ
+    return np.concatenate([echoes[0][:middle], echoes[1][middle:]]), playback, len(first)
+
+
+@pytest.mark.parametrize("moved", [-150, 0, 150])
+def test_an_answer_that_comes_later_or_earlier_unteaches_the_filter_nothing(moved: int) -> None:
+    microphone, playback, second = two_answers(moved)
+    heard = through(EchoCancellation(SubtractingCanceller), microphone, playback, speech=True)
+    begins = second + DELAY + MIC_RATE_HZ * 8 // 10  # the voice begins after 0.5 s
+    piece = slice(begins, begins + MIC_RATE_HZ // 5)
+    assert power(heard[piece]) < power(microphone[piece]) / 1000
+
+
+def test_the_echo_of_an_answer_counts_as_louder_until_its_delay_is_known() -> None:
+    microphone, playback, second = two_answers(150)
+    cancellation = EchoCancellation(SubtractingCanceller)
+    gains_db: list[float | None] = []
+    sounds = second + DELAY + int(np.flatnonzero(playback[second:])[0])
+    for end in (second, sounds + PIECE, sounds + MIC_RATE_HZ // 2):
+        heard = slice(cancellation.position, end)
+        through(cancellation, microphone[heard], playback[heard])
+        gains_db.append(cancellation.gain_db)
+    before_db, begun_db, known_db = gains_db
+    assert before_db is not None
+    assert begun_db == pytest.approx(before_db + PEAK_DB, abs=0.1)
+    assert known_db == pytest.approx(before_db, abs=1)
 
 
 def test_a_clock_that_drifts_is_followed_to_a_part_of_a_sample() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.realtime.input.echo_gate import EchoGate
-from tests.app.realtime.input.echoes import power, voice
+from tests.app.realtime.input.echoes import band, power, voice
 
 
 def test_a_user_whom_the_suppressor_dampens_is_passed_on_undistorted() -> None:
@@ -34,6 +34,17 @@ def test_an_echo_that_the_suppressor_removes_is_removed(aligned: bool) -> None:
 def test_a_filter_that_has_not_learned_the_room_lets_no_echo_through() -> None:
     echo = voice(2)
     assert not EchoGate().choose(echo, echo // 2, np.zeros_like(echo), True).any()
+
+
+def test_a_filter_lets_no_echo_through_at_frequencies_that_it_has_not_learned() -> None:
+    """The first sharp sound of an answer may come seconds after its beginning."""
+    gate, low = EchoGate(), band(voice(2), 200, 2000)
+    gate.choose(low, low // 20, np.zeros_like(low), True)
+    sharp = band(voice(0.3), 4000, 7000)
+    assert not gate.choose(sharp, sharp // 2, np.zeros_like(sharp), True).any()
+    user = low + band(voice(2, seed=1), 200, 2000)
+    chosen = gate.choose(user, user - low, np.zeros_like(user), True)
+    assert power(chosen) > 0.9 * power(user - low)
 
 
 def test_pieces_of_any_size_are_accepted() -> None:
