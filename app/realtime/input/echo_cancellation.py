@@ -37,6 +37,12 @@ FORGET = 60 * MIC_RATE_HZ
 PEAK_DB = 15.0
 """Level by which the guard's limit rises while an echo is not cancelled yet, so that it is above the echo's peaks."""
 
+MEASURED = 9
+"""Found echoes that tell its level. A browser leaves some echo at first, until its own cancellation has learned it."""
+
+LOST = 2 * MIC_RATE_HZ
+"""Samples of playback without a clear echo after which its level is not known."""
+
 AUDIBLE_DB = -30.0
 """Level below the playback at which an echo is left alone: the client's own echo cancellation leaves as much."""
 
@@ -78,7 +84,7 @@ class EchoCancellation:
         """Samples of the microphone so far."""
         self._recent: Pcm = np.zeros(0, np.int16)  # the microphone's last PRIMED samples
         self._delay = EchoDelay()
-        self._found: deque[Echo] = deque(maxlen=9)
+        self._found: deque[Echo] = deque(maxlen=MEASURED)
         self._searched = 0  # position of the last search
         self._began = 0  # position at which the present playback began
         self._sounded = 0  # position up to which it has sounded
@@ -90,8 +96,11 @@ class EchoCancellation:
         """Return the level of the loudest echo relative to the playback; None while nothing is cancelled."""
         if self._cancellers is None or not self._found:
             return None
+        gain_db = median(echo.gain_db for echo in self._found)
+        if len(self._found) < MEASURED or self._without > LOST:
+            return max(0.0, gain_db)
         is_cancelled = self._is_aligned or self.position - self._began > FRESH
-        return median(echo.gain_db for echo in self._found) + (0.0 if is_cancelled else PEAK_DB)
+        return gain_db if is_cancelled else gain_db + PEAK_DB
 
     @property
     def delay(self) -> int:

@@ -101,6 +101,18 @@ def test_a_jump_of_the_clock_or_the_network_is_followed() -> None:
     assert power(heard[9 * MIC_RATE_HZ :]) < power(microphone[9 * MIC_RATE_HZ :]) / 1000
 
 
+@pytest.mark.parametrize(("echo_s", "silent_s"), [(0.7, 3), (4, 4)], ids=["at first", "no longer"])
+def test_an_echo_that_is_not_there_all_the_time_is_not_taken_for_soft(echo_s: float, silent_s: float) -> None:
+    """A guard that expected a soft echo would take what a browser leaves of a loud one for the user."""
+    playback = voice(echo_s + silent_s)
+    microphone = late(playback, DELAY)
+    microphone[round(echo_s * MIC_RATE_HZ) :] = 0
+    cancellation = EchoCancellation(SubtractingCanceller)
+    through(cancellation, microphone, playback)
+    assert cancellation.delay == pytest.approx(DELAY, abs=8)
+    assert cancellation.gain_db == 0
+
+
 def two_answers(moved: int) -> tuple[Pcm, Pcm, int]:
     """Return a microphone, the playback, and where the second answer begins. Its echo is ``moved`` samples later."""
     silence = np.zeros(2 * MIC_RATE_HZ, np.int16)
