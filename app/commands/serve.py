@@ -17,7 +17,7 @@ from app.commands import terminal
 from app.commands.deployment import deployment
 from app.commands.open_ears import advised_ears
 from app.http.phone import reachable
-from app.qr_code import qr_code, terminal_lines
+from app.http.qr_code import qr_code, terminal_lines
 from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
 from engine import EngineSpec, ModelInfo

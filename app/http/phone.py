@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from app.access.tls import addresses, is_any
 from app.client_address import parsed
+from app.http.qr_code import MAX_BYTES, QUIET, qr_code, svg_path
 from app.http_errors import RESPONSES
-from app.qr_code import MAX_BYTES, QUIET, qr_code, svg_path
 from app.service import Service
 
 

@@ -24,7 +24,7 @@ FULL_S = 2.0  # seconds of waiting sound from which the adapter reads no more
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class DuplexFrame:
     """One frame of the user's sound."""
 
     number: int
@@ -102,11 +102,11 @@ class FrameClock:
         self._awaited = True
         return self._due_s + self._grace_s - now_s
 
-    def take(self, now_s: float) -> Frame:
+    def take(self, now_s: float) -> DuplexFrame:
         """Return the next frame; call it only if ``wait_s`` is 0 or less."""
         self._skip(int((now_s - self._due_s) / self.frame_s))
         self._silent = self._conceal() if not self._complete else False
-        frame = Frame(self._number, self._due_s, self._first())
+        frame = DuplexFrame(self._number, self._due_s, self._first())
         self._sound = self._sound[self._size :]
         self._awaited = False
         self._number += 1
@@ -118,7 +118,7 @@ class FrameClock:
         self._review()
         return frame
 
-    def late(self, frame: Frame, ended_s: float) -> bool:
+    def late(self, frame: DuplexFrame, ended_s: float) -> bool:
         """Whether the output of a frame was not ready when the next frame was due."""
         return ended_s > frame.due_s + self.frame_s
 

@@ -11,7 +11,7 @@ from typing import Any
 from engine.chunk import Checkpoint, Chunk, Counts
 from engine.core import Request, StageInfo
 from engine.stream import Stream
-from engine.worker.frame_clock import Frame, FrameClock
+from engine.worker.frame_clock import DuplexFrame, FrameClock
 from engine.worker.listener import Listener
 from engine.worker.pace import Pace
 
@@ -72,7 +72,7 @@ class StageRequest:
     listener: Listener = field(default_factory=Listener)
     clock: FrameClock | None = None
     """The clock of its frames, at a duplex stage."""
-    frame: Frame | None = None
+    frame: DuplexFrame | None = None
     """The frame of its current step, at a duplex stage; None in a step of its prompt."""
     group: Sequence[StageRequest] = ()
     """The same request at this stage in all its roles, the main one first; empty if it has one role."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from app.commands.deployment import deployment
-from app.qr_code import QUIET, qr_code, svg_path
+from app.http.qr_code import QUIET, qr_code, svg_path
 from engine import EngineSpec
 from tests.app.rig import LoudnessVad, keys_file, running, script_spec
 from tests.web import browser as browser_module

@@ -31,7 +31,7 @@ SHORTEST = MIC_RATE_HZ * 3 // 10
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class VoiceCheck:
     """A time at which a voice is judged, and its scores: from ``accept`` on it is the user's, below ``reject`` another
     person's. One that pauses after this check is the user's from ``paused`` on.
     """
@@ -44,10 +44,10 @@ class Check:
 
 # Chosen by the errors and the turns that `python -m benchmarks.speakers --fit` prints.
 CHECKS = (
-    Check(MIC_RATE_HZ * 6 // 10, accept=0.30, reject=-0.05, paused=0.17),
-    Check(MIC_RATE_HZ, accept=0.27, reject=0.00, paused=0.22),
-    Check(MIC_RATE_HZ * 3 // 2, accept=0.27, reject=0.08, paused=0.27),
-    Check(2 * MIC_RATE_HZ, accept=0.27, reject=0.27, paused=0.27),
+    VoiceCheck(MIC_RATE_HZ * 6 // 10, accept=0.30, reject=-0.05, paused=0.17),
+    VoiceCheck(MIC_RATE_HZ, accept=0.27, reject=0.00, paused=0.22),
+    VoiceCheck(MIC_RATE_HZ * 3 // 2, accept=0.27, reject=0.08, paused=0.27),
+    VoiceCheck(2 * MIC_RATE_HZ, accept=0.27, reject=0.27, paused=0.27),
 )
 """The checks of a voice that goes on. The last one always decides."""
 
@@ -71,7 +71,7 @@ _CLOSE = MIC_RATE_HZ // 10  # samples of speech after a judgement that would not
 class SpeakerGate:
     """The gate of one session. It lets every voice pass until the user's is known."""
 
-    def __init__(self, thread: InferenceThread, checks: Sequence[Check] = CHECKS) -> None:
+    def __init__(self, thread: InferenceThread, checks: Sequence[VoiceCheck] = CHECKS) -> None:
         self._thread = thread
         self._checks = checks
         self._encoder: SpeakerEncoder | None = None

@@ -49,9 +49,15 @@ _WHISPER = (
 )  # fmt: skip
 _SENSE_VOICE_LANGUAGES = ("zh", "en", "ja", "ko", "yue")
 _SENSE_VOICE = (
-    "vocab_size", "lfr_window_size", "lfr_window_shift", "normalize_samples", "with_itn", "without_itn", "lang_auto",
+    "vocab_size",
+    "lfr_window_size",
+    "lfr_window_shift",
+    "normalize_samples",
+    "with_itn",
+    "without_itn",
+    "lang_auto",
     *(f"lang_{language}" for language in _SENSE_VOICE_LANGUAGES),
-)  # fmt: skip
+)
 _QWEN3_LANGUAGES = (
     "zh", "en", "yue", "ar", "de", "fr", "es", "pt", "id", "it", "ko", "ru", "th", "vi", "ja", "tr", "hi", "ms", "nl",
     "sv", "da", "fi", "pl", "cs", "fil", "fa", "el", "ro", "hu", "mk",

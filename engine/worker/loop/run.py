@@ -17,7 +17,7 @@ from engine.core import SPEAKER_RATE_HZ, Pcm, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.ipc import messages
 from engine.stream import Stream
-from engine.worker.frame_clock import Frame, FrameClock
+from engine.worker.frame_clock import DuplexFrame, FrameClock
 from engine.worker.listener import Listener
 from engine.worker.loop.recovery import RunRecovery
 from engine.worker.loop.role_group import RoleGroup
@@ -208,7 +208,7 @@ class Run:
             self._finish(group, req, ended_s)
 
     def _frame_made(
-        self, req: StageRequest, clock: FrameClock, frame: Frame, chunks: Sequence[Chunk], ended_s: float
+        self, req: StageRequest, clock: FrameClock, frame: DuplexFrame, chunks: Sequence[Chunk], ended_s: float
     ) -> Sequence[Chunk]:
         """Number the chunks of a frame. If the reader does not read, they are dropped: the session never waits."""
         req.frame = None

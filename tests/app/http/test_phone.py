@@ -8,7 +8,7 @@ import pytest
 from app.commands import serve, terminal
 from app.http import phone
 from app.http.phone import reachable
-from app.qr_code import qr_code, svg_path
+from app.http.qr_code import qr_code, svg_path
 from tests.app.rig import Running
 
 OWN = "192.168.1.20"

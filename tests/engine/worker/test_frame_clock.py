@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core import Duplex, DuplexCounts, Pcm
-from engine.worker.frame_clock import CUSHION, GRACE_S, Frame, FrameClock
+from engine.worker.frame_clock import CUSHION, GRACE_S, DuplexFrame, FrameClock
 
 DUPLEX = Duplex()
 FRAME_S, SIZE = DUPLEX.frame_s, DUPLEX.frame_samples
@@ -29,7 +29,7 @@ class Simulated:
         self.clock = FrameClock(DUPLEX, self.counts, opened_s)
         self.step_s = step_s
         self.now_s = 0.0
-        self.frames: list[Frame] = []
+        self.frames: list[DuplexFrame] = []
         self.began_s: list[float] = []
         self.longest = 0
 

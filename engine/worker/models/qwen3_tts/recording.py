@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.core import Wave
 from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
-from engine.worker.models.qwen3_tts.speaker import SpeakerEncoder
+from engine.worker.models.qwen3_tts.speaker import SpeakerEmbedder
 from engine.worker.nn.conv import ConvBatch
 from engine.worker.nn.mimi import MimiEncoder, mimi_sizes
 from engine.worker.nn.weights import WeightReader
@@ -22,7 +22,7 @@ class Recordings:
 
     def __init__(self, source: Qwen3TtsSource) -> None:
         read = WeightReader(source.checkpoint, "speaker_encoder.", torch.device("cpu"), torch.float32)
-        self._speaker = SpeakerEncoder(read, source.config.speaker_encoder_config)
+        self._speaker = SpeakerEmbedder(read, source.config.speaker_encoder_config)
         sizes = source.codec.config
         self._samples = sizes["encode_downsample_rate"]
         read = WeightReader(source.codec, "encoder.", torch.device("cpu"), torch.float32)

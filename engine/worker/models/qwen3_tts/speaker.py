@@ -18,7 +18,7 @@ from engine.worker.nn.weights import WeightReader
 RATE_HZ, FFT, HOP = 24_000, 1024, 256
 
 
-class SpeakerEncoder:
+class SpeakerEmbedder:
     """Mel spectrogram and ECAPA network."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.qr_code import MAX_BYTES, QUIET, qr_code, svg_path, terminal_lines
+from app.http.qr_code import MAX_BYTES, QUIET, qr_code, svg_path, terminal_lines
 
 ADDRESS = "https://192.168.1.20:8443/"
 
