@@ -57,6 +57,22 @@ async def test_a_control_that_is_too_small_is_found(server: Running, browser: Ch
         assert [one.split()[0] for one in await page.value(MISSED)] == ["send"]
 
 
+STILL = """new Promise((found) => {
+  let before = "", frames = 0;
+  const look = () => {
+    const one = %s;
+    one.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const { left, top, width, height } = one.getBoundingClientRect();
+    frames = before === `${left} ${top}` ? frames + 1 : 0;
+    before = `${left} ${top}`;
+    if (frames < 10) requestAnimationFrame(look);
+    else found([left + width / 2, top + height / 2]);
+  };
+  look();
+})"""
+"""The middle of an element, once it has not moved for ten frames: a menu grows while its devices are listed."""
+
+
 class Finger:
     """One finger on a page's screen."""
 
@@ -66,12 +82,7 @@ class Finger:
     async def down(self, selector: str) -> None:
         place = f"document.querySelector({json.dumps(selector)})"
         await self._page.until(f"{place}?.checkVisibility()")
-        x, y = await self._page.value(f"""(() => {{
-          const one = {place};
-          one.scrollIntoView({{ block: "nearest", inline: "nearest" }});
-          const {{ left, top, width, height }} = one.getBoundingClientRect();
-          return [left + width / 2, top + height / 2];
-        }})()""")
+        x, y = await self._page.value(STILL % place)
         await self._send("touchStart", [{"x": x, "y": y}])
 
     async def up(self) -> None:
