@@ -70,13 +70,12 @@ SEED = 52
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: a canceller, None for none; ``browser``: the client cancels echo itself; ``echo``: there is one."""
+    """One row: a canceller, None for none; ``microphone`` returns the scene as the client sends it."""
 
     name: str
     new: NewCanceller | None
     always: bool = False
-    browser: bool = False
-    echo: bool = True
+    microphone: Callable[[Scene], Scene] = lambda played: played
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +136,13 @@ def main() -> None:
 
 def settings(libraries: Sequence[str]) -> Iterator[Setting]:
     first = LIBRARIES[libraries[0]]
-    yield Setting("headphones", None, echo=False)
+    yield Setting("headphones", None, microphone=without_echo)
     yield Setting("never", None)
     for name in libraries:
         yield Setting(f"auto, {name}", LIBRARIES[name])
     yield Setting("always", first, always=True)
-    yield Setting("browser, never", None, browser=True)
-    yield Setting("browser, auto", first, browser=True)
+    yield Setting("browser, never", None, microphone=in_browser)
+    yield Setting("browser, auto", first, microphone=in_browser)
 
 
 def scenes(people: Sequence[Line], silent_s: float, interruptions: Sequence[Line], seed: int) -> Scenes:
@@ -176,7 +175,7 @@ def stops(folder: Path) -> list[Line]:
 def measured(setting: Setting, made: Scenes, hear: Hear, clean: Sequence[float]) -> tuple[str, ...]:
     """Return the cells of one row. ``clean``: the word errors without echo of the two kinds of sentences."""
     silent, interrupted, *spoken = (
-        [in_browser(one) if setting.browser else one if setting.echo else without_echo(one) for one in kind]
+        [setting.microphone(one) for one in kind]
         for kind in (made.silent, made.interrupted, made.barging, made.talking)
     )
     false = sum(len(asyncio.run(starts(setting, one))) for one in silent)

@@ -1,4 +1,4 @@
-"""Decoding of a client's sound, so that other sessions are served and memory is bounded however long it is."""
+"""Decodes a client's sound in pieces: a long message blocks no other session and needs little memory."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class EchoCancellation:
             self._trained = deepcopy((self._cancellers[1], self._gate))
 
     def _align(self, start: int) -> None:
-        """Follow a new delay. What the filter has learned with the wrong one is undone.
+        """Follow a new delay. The filter forgets what it learned with the wrong one.
 
         New cancellers learn from the last seconds. The suppressing one finds a new delay itself.
         """

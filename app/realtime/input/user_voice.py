@@ -49,7 +49,7 @@ class UserVoice:
         return self._gate.is_user(end, paused, lambda: self._speech(said, end))
 
     def turn_ended(self, said: Utterance, end: int, labels: bool) -> None:
-        """Learn the user's voice from a turn, and find out which voice spoke it if ``labels`` were asked for."""
+        """Learn the user's voice from a turn. With ``labels``, also find out which voice spoke it."""
         if self._encoder is not None and (labels or self._gate.is_learning):
             speech = self._speech(said, end)
             self._gate.heard(speech)
@@ -62,6 +62,6 @@ class UserVoice:
             self._turn.emit(turn_events.SpeakerFound(item_id, speaker))
 
     def _speech(self, said: Utterance, end: int) -> Pcm:
-        """Return what was said from the voice's start to ``end``, as far as the turn has it."""
+        """Return int16 [samples] of the turn, from the voice's start or the turn's to ``end``."""
         last = said.samples - (self._turn.recent.position - end)
         return said.pcm[max(0, last - (end - self.start)) : last]
