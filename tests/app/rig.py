@@ -162,7 +162,8 @@ def watched_lateness(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[f
 
 def _calls() -> list[str]:
     """The tasks of this loop that carry a call, each until its connection is freed."""
-    return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("call:")]
+    names = (task.get_name() for task in asyncio.all_tasks())
+    return [name for name in names if name.startswith(("call:", "sip-call"))]
 
 
 @asynccontextmanager

@@ -244,7 +244,10 @@ class Page:
     async def hush(self, ms: int = 200) -> None:
         """Wait until nothing was audible for so long."""
         quiet = f"(([, peak]) => peak < {AUDIBLE})"
-        await self.until(f"window.ear.filter(([at]) => at > performance.now() - {ms}).every({quiet})")
+        await self.until(f"""(() => {{
+          const late = window.ear.filter(([at]) => at > performance.now() - {ms});
+          return late.length > {ms} / 20 && late.every({quiet});
+        }})()""")
 
     async def wire(self, type: str) -> list[dict[str, Any]]:
         """The events of a type that went over the wire, either way."""
