@@ -154,8 +154,12 @@ class FrameClock:
         self.counts.skipped += frames
 
     def _conceal(self) -> bool:
-        """Let silence take the place of the missing sound, which is late from now on."""
-        self._due_s = self._rounded(self._due_s + self._grace_s)
+        """Let silence take the place of the missing sound, which is late from now on.
+
+        Only sound that stops moves the clock: otherwise a sample now and then would slow the model down.
+        """
+        if not self._silent:
+            self._due_s = self._rounded(self._due_s + self._grace_s)
         if self._heard:
             self.counts.concealed += 1
             self._owed += self._size - len(self._sound)

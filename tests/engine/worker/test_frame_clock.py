@@ -187,6 +187,13 @@ def test_what_is_said_while_the_prompt_is_computed_is_late() -> None:
     assert session.counts.dropped == pytest.approx(1 / FRAME_S - CUSHION, abs=1)
 
 
+@pytest.mark.parametrize("gap_s", [0.5, 0.25, 0.16, 0.08])
+def test_a_sample_now_and_then_does_not_slow_the_model(gap_s: float) -> None:
+    arrivals = [(n * gap_s, np.ones(1, np.int16)) for n in range(round(10 / gap_s))]
+    session = Simulated(0.0).run(arrivals, 10.0)
+    assert session.counts.frames == pytest.approx(10 / FRAME_S, abs=1)
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 0.5), st.integers(1, 6000)), max_size=60),
     st.sampled_from([0.0, 0.03, 0.07, 0.15]),
@@ -200,7 +207,8 @@ def test_whatever_comes_the_session_goes_on_in_bounded_memory(pieces: list[tuple
     session = Simulated(step_s).run(arrivals, 10.0)
     counts = session.counts
     assert counts.frames == len(session.frames)
-    assert counts.frames + counts.skipped == pytest.approx(10 / FRAME_S, abs=10)  # the clock moves by 40 ms at a time
+    moved = len(pieces) * GRACE_S / FRAME_S  # sound that comes late or stops moves the clock
+    assert 10 / FRAME_S - moved - 2 <= counts.frames + counts.skipped <= 10 / FRAME_S + 1
     numbers = [frame.number for frame in session.frames]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] + 1 == counts.frames + counts.skipped
