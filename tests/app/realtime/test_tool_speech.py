@@ -240,6 +240,32 @@ async def test_a_response_that_the_session_begins_while_another_ones_input_is_de
         assert len(begun(talk)) == 2
 
 
+async def test_a_bug_in_a_call_is_the_call_s_error_and_the_session_goes_on() -> None:
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk)
+        await talk.typed("only call")
+        servers.open.pop().set_exception(ZeroDivisionError())
+        await talk.quiet_down()
+        (call,) = [one["item"] for one in talk.of("conversation.item.done") if one["item"]["type"] == "mcp_call"]
+        assert "The server failed" in call["error"]["message"]
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"] * 2
+
+
+async def test_a_bug_in_a_list_of_tools_is_its_failure_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlowServer, "list_tools", broken)
+    async with talking(tool_servers=SlowServer()) as talk:
+        await hosting(talk)
+        assert len(talk.of("mcp_list_tools.failed")) == 1
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"]
+
+
+async def broken(_: SlowServer) -> Any:
+    raise ZeroDivisionError
+
+
 async def test_another_response_replaces_the_line() -> None:
     async with talking() as talk:
         await talk.say("session.update", session={"tools": [{**LOOK, "parley": AT_ONCE}]})
