@@ -90,9 +90,7 @@ class Responses:
         check_settings(options, self._context.engine.model, "response")
         if unknown:
             log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
-        current = self.active.current
-        if event.kept and current is not None and current.active:
-            raise response_active(current.response.id)
+        self._check_free(event)
         whole, own_tools = event.kept and event.inputs is None, "tools" in event.patch  # instead of the session's tools
         task = self.preparation.take_committed(options) if whole and not own_tools else None
         if task is None:
@@ -102,6 +100,7 @@ class Responses:
             own_size = held_size(offer.patch)
             self._conversation.check_server(own_size, "response")
             items, size = await inputs_of(event, self._conversation, session.audio.input.format, self._context)
+            self._check_free(event)  # the session may have begun a response meanwhile
             servers = offer.servers if own_tools else None
             spec = ResponseSpec(
                 options,
@@ -179,6 +178,12 @@ class Responses:
             task.forget_turn()
         self.active.current = None
         self.preparation.task = None
+
+    def _check_free(self, event: CreateResponse) -> None:
+        """Raise Refusal if the response would be the conversation's second one at a time."""
+        current = self.active.current
+        if event.kept and current is not None and current.active:
+            raise response_active(current.response.id)
 
     def _calls_changed(self) -> None:
         self._tool_speech.follow()

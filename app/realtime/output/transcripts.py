@@ -12,7 +12,7 @@ from app.realtime.protocol import ServerEvent, SessionOptions, server_events
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
 from app.realtime.waits import Waits
-from app.telemetry import ASKED
+from app.telemetry import ASKED, log_failure
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
 CAPTIONS = 4
@@ -139,3 +139,7 @@ class Transcripts:
         except EngineError as error:
             await utterance.over()
             self.fail(utterance.item_id, error.code, error.public)
+        except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
+            log_failure("transcript.bug", session=self._session_id, item=utterance.item_id)
+            await utterance.over()
+            self.fail(utterance.item_id, "server_error", "The server failed to transcribe the audio.")

@@ -71,6 +71,16 @@ async def test_what_plays_is_not_taken_for_the_user_and_what_was_stopped_plays_n
         assert heard[-1] == ("stopped", 0), "a barge-in recalls what was not played yet"
 
 
+async def test_a_word_after_a_response_outside_the_conversation_was_heard_is_a_turn_at_once() -> None:
+    """While an answer plays, speech this short is not a turn yet."""
+    async with talking() as talk:
+        await talk.typed("hi", conversation="none")
+        assert talk.statuses() == ["completed"]
+        await talk.hear(silence(0.5))  # it lasts 200 ms
+        await talk.hear(tone(0.13))
+        assert len(talk.of("input_audio_buffer.speech_started")) == 1
+
+
 async def test_how_long_an_answer_takes_decides_how_early_it_is_begun() -> None:
     async with talking(turns=TurnSettings(guess_ms=120)) as talk:
         speculation = talk.session._input.speculation
