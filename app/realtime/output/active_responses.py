@@ -252,7 +252,7 @@ class ActiveResponses:
         if task.utterance is not None and (took_ms := task.response.view.ttfa_ms) is not None:
             self._notify(output_events.FirstSoundTook(took_ms))
         if task.input_item_id is not None:
-            self._runner.transcripts.fail(task.input_item_id)
+            self._runner.transcripts.response_ended(task.input_item_id)
         if task is self.current:
             self._notify(output_events.ResponseEnded(task.unplayed_s()))
         task.forget_turn()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.realtime.conversation import Truncation, check_items, prompt
+from app.realtime.conversation import Truncation, check_items, is_untranscribed, prompt
 from app.realtime.output.response_spec import ResponseSpec
-from app.realtime.protocol import HostedItem, Item, MessageItem, ResponseOptions, SessionOptions, UserAudio
+from app.realtime.protocol import HostedItem, Item, ResponseOptions, SessionOptions
 from app.realtime.session_context import SessionContext
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, ToolDefinition
@@ -84,11 +84,7 @@ def last_untranscribed(items: tuple[Item, ...]) -> str | None:
     it.
     """
     last = next((item for item in reversed(items) if not isinstance(item, HostedItem)), None)
-    if isinstance(last, MessageItem) and any(
-        isinstance(part, UserAudio) and part.transcript is None for part in last.content
-    ):
-        return last.id
-    return None
+    return last.id if is_untranscribed(last) else None
 
 
 def _choice(choice: str | dict[str, Any]) -> str:

@@ -49,6 +49,10 @@ Ended = Callable[["ResponseTask"], None]
 class ResponseListener(Protocol):
     """Receives events of a response while it runs."""
 
+    async def before_request(self, task: ResponseTask) -> None:
+        """Complete the task's prompt. The request is sent afterwards."""
+        ...
+
     def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
         """Receive an interim transcript of the user's speech in ``item_id``, which may not be committed yet."""
         ...
@@ -309,6 +313,7 @@ class ResponseTask:
     async def _pull(self, engine: AnswerSource, listener: ResponseListener) -> EngineError | Refusal | None:
         """Read the answer. If the prompt is too long, retry with a shorter one."""
         try:
+            await listener.before_request(self)
             while True:
                 try:
                     await self._read(engine, listener)
