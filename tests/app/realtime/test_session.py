@@ -307,6 +307,16 @@ def _check_within(open_now: list[str], event: dict[str, Any]) -> None:
         assert f"content_part:{event['output_index']}" in open_now
 
 
+@pytest.mark.parametrize("choice", ["required", "look", {"type": "function", "name": "look"}])
+async def test_a_choice_of_a_tool_that_is_not_offered_is_refused(choice: Any) -> None:
+    async with talking() as talk:
+        await talk.typed("hi", tool_choice=choice)
+        refusal = talk.of("error")[-1]["error"]
+        assert (refusal["code"], refusal["param"]) == ("invalid_value", "tool_choice")
+        await talk.typed("again", tool_choice=choice, tools=[{"type": "function", "name": "look"}])
+        assert talk.statuses() == ["completed"]
+
+
 async def test_a_request_carries_what_the_session_and_the_response_say() -> None:
     async with talking() as talk:
         tool = {"type": "function", "name": "look", "description": "Look.", "parameters": {"type": "object"}}
