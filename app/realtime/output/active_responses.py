@@ -137,6 +137,11 @@ class ActiveResponses:
                 return
         raise no_active_response(response_id)
 
+    def store_progress(self, item_id: str) -> None:
+        """Store the part of an item that its response has sent so far."""
+        for task in self.all:
+            task.response.store_progress(item_id)
+
     def interrupt(self, reason: server_events.Reason = "turn_detected") -> None:
         """Stop the conversation's response, or the rest of its playback.
 

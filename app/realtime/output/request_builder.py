@@ -89,7 +89,7 @@ def last_untranscribed(items: tuple[Item, ...]) -> str | None:
 
 
 def _choice(choice: str | dict[str, Any], tools: Sequence[ToolDefinition]) -> str:
-    """Return ``auto``, ``none``, ``required``, or the name of the function to call. Raises Refusal without such tools."""
+    """Return ``auto``, ``none``, ``required``, or a function's name. Raises Refusal if no such tool is offered."""
     name = choice if isinstance(choice, str) else str(choice.get("name", "auto"))
     if name == "required" and not tools:
         raise Refusal("invalid_value", "tool_choice is 'required', but tools is empty.", "tool_choice")
