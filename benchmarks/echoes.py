@@ -65,6 +65,7 @@ MARGIN = MIC_RATE_HZ // 4
 """Samples around a sentence that are transcribed with it."""
 BROWSER_DELAY = MIC_RATE_HZ // 25
 """Samples by which a browser's echo is later than what it knows of its own playback."""
+LEAST_MINUTES = 4
 SEED = 52
 
 
@@ -110,6 +111,8 @@ def main() -> None:
     parser.add_argument("--rows", default="", help="only settings whose names begin like this")
     parser.add_argument("--libraries", default="pywebrtc-audio", help=f"of {', '.join(LIBRARIES)}")
     asked = parser.parse_args()
+    if asked.minutes < LEAST_MINUTES:
+        parser.error(f"--minutes: give {LEAST_MINUTES} or more, so that every scene has something said")
     people = lines(asked.people, asked.fit)
     made = scenes(
         people,

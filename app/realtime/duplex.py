@@ -54,6 +54,7 @@ class DuplexConversation:
         self._report = report
         self._tasks: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
+        self._unfinished: set[asyncio.Task[None]] = set()  # the current task, and cancelled ones that hold a slot
         self._opens_at_s = -math.inf  # when the next request may be opened
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -121,28 +122,35 @@ class DuplexConversation:
             self._task.cancel()
 
     def _listen(self) -> None:
-        """Open the request if none is open."""
-        if self._task is None and self._context.now() >= self._opens_at_s:
+        """Open the request if none is open. Audio that comes too early for that is dropped: it would only be late."""
+        if self._task is not None:
+            return
+        if self._context.now() >= self._opens_at_s:
             self._open()
+        else:
+            self._microphone.clear()
 
     def _open(self) -> None:
         if self._tasks is None:
             return
-        before = self._task
-        if before is not None:
-            before.cancel()
-        self._task = self._tasks.create_task(self._run(before), name=f"duplex:{self._session_id}")
+        if self._task is not None:
+            self._task.cancel()
+        work = self._run(tuple(self._unfinished))
+        self._task = self._tasks.create_task(work, name=f"duplex:{self._session_id}")
+        self._unfinished.add(self._task)
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Forget a task that has ended: the frames of a cancelled one are kept, with references to the session."""
+        self._unfinished.discard(task)
         if self._task is task:
             self._task = None
 
-    async def _run(self, before: asyncio.Task[None] | None) -> None:
-        """Run one request. Any error ends only this request."""
-        if before is not None:
-            await asyncio.wait((before,))  # until its slot is free
+    async def _run(self, before: tuple[asyncio.Task[None], ...]) -> None:
+        """Run one request, once those before it have freed their slots. Any error ends only this request."""
+        if before:
+            await asyncio.wait(before)
+        before = ()
         try:
             await self._converse()
             self.responses.finish()

@@ -169,7 +169,7 @@ class ResumableSession:
                         self._put_beside(self.dialect.reflect_input(one.event.pcm), len(one.event.pcm) / MIC_RATE_HZ)
                     yield one
             self.detach(channel)
-            if not self.keeps or channel.said_goodbye:
+            if not self.keeps or (channel.said_goodbye and not self._attached.is_set()):
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_S):

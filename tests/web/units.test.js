@@ -9,6 +9,7 @@ import { RealtimeClient } from "../../web/src/client";
 import { Conversation } from "../../web/src/conversation";
 import { kindOf, meaningOf, prettyOf, runOf } from "../../web/src/event_summary";
 import { FirstSoundClock } from "../../web/src/first_sound";
+import { Inputs } from "../../web/src/inputs";
 import { merged, picked } from "../../web/src/merge";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
@@ -285,6 +286,40 @@ test("a marked turn is answered when the server has it, and an empty one is not"
   assert.deepEqual(types(), []);
 });
 
+/** Two turns that were marked before the server said anything of the first. */
+function marking() {
+  const both = talking();
+  for (let n = 0; n < 2; n++) {
+    both.client.beginTurn();
+    both.client.commitTurn();
+  }
+  const commits = both.sent.filter(({ type }) => type === "input_audio_buffer.commit").map(({ event_id }) => event_id);
+  both.types();
+  return { ...both, commits, empty: (event_id) => both.say("error", { error: { code: "input_audio_buffer_commit_empty", event_id, message: "empty" } }) };
+}
+
+test("a marked turn is answered although the server says only then that the one before was empty", () => {
+  const { commits, empty, say, told, types } = marking();
+  empty(commits[0]);
+  assert.deepEqual([types(), told], [[], []], "the second may still be answered");
+  say("input_audio_buffer.committed", { item_id: "b" });
+  assert.deepEqual([types(), told], [["response.create"], [["committed", "b"]]]);
+});
+
+test("two marked turns, of which the server tells late, have one answer", () => {
+  const { say, types } = marking();
+  say("input_audio_buffer.committed", { item_id: "a" });
+  say("input_audio_buffer.committed", { item_id: "b" });
+  assert.deepEqual(types(), ["response.create"]);
+});
+
+test("of two marked turns the first is answered although the second was empty", () => {
+  const { commits, empty, say, told, types } = marking();
+  say("input_audio_buffer.committed", { item_id: "a" });
+  empty(commits[1]);
+  assert.deepEqual([types(), told], [["response.create"], [["committed", "a"]]]);
+});
+
 test("no refusal shows a word of the protocol, and a race is not told", () => {
   const { say, told } = talking();
   const refuse = (purpose, code) => say("error", { error: { code, message: "response.x is not y_z", event_id: `${purpose}_page_1_x` } });
@@ -410,7 +445,7 @@ test("what a lost line swallowed is asked again once the session goes on, and wh
 });
 
 test("no answer begins while a key is held, and a turn that was taken meanwhile is answered with the next one", () => {
-  const { client, say, types, told } = talking();
+  const { client, say, sent, types, told } = talking();
   client.beginTurn();
   client.commitTurn();
   client.beginTurn();
@@ -418,8 +453,9 @@ test("no answer begins while a key is held, and a turn that was taken meanwhile 
   say("input_audio_buffer.committed", { item_id: "a" });
   assert.deepEqual(types(), []);
   client.commitTurn();
+  const [{ event_id }] = sent;
   assert.deepEqual(types(), ["input_audio_buffer.commit"]);
-  say("error", { error: { code: "input_audio_buffer_commit_empty", event_id: "turn_page_2_x", message: "Nothing." } });
+  say("error", { error: { code: "input_audio_buffer_commit_empty", event_id, message: "Nothing." } });
   assert.deepEqual(types(), ["response.create"], "the second was empty: the first is still to be answered");
   assert.ok(!told.some(([name]) => name === "nothingSaid"));
 });
@@ -748,4 +784,17 @@ test("the code for other programs names the server, the voice and the instructio
     for (const part of ["https://voice.example.org/", "slt", "short"]) assert.ok(code.includes(part), `${language}: ${part}`);
   }
   assert.ok(snippet("curl", setup).includes("it'\\''s"), "the shell's quotes hold");
+});
+
+test("a line that is gone before it takes the microphone is shown no camera", async () => {
+  const inputs = new Inputs({ changed() {}, lost() {}, trouble() {} });
+  inputs.camera = {};
+  const shown = [];
+  let heard;
+  const line = { hear: () => new Promise((resolve) => (heard = resolve)), see: async (camera) => void shown.push(camera) };
+  const attached = inputs.attach(line);
+  await inputs.attach(null);
+  heard();
+  await attached;
+  assert.deepEqual(shown, []);
 });

@@ -307,7 +307,7 @@ export class RealtimeClient {
     const { code, event_id } = error;
     const [asked, turn] = [this.asked, this.committing];
     if (asked !== null && event_id === asked["event_id"]) this.askRefused(asked, code);
-    else if (turn !== null && (event_id === turn || code === NOTHING_SAID)) this.turnRefused(code);
+    else if (turn !== null && (event_id === turn || (!event_id && code === NOTHING_SAID))) this.turnRefused(code); // not one before
     else if (!event_id && this.expected) this.answerRefused();
     const sentence = sentenceOf(error);
     if (sentence !== null) this.events.refused(sentence, error.message);

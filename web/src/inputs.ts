@@ -41,7 +41,7 @@ export class Inputs {
   async attach(line: Line | null): Promise<void> {
     this.line = line;
     await line?.hear(this.microphone);
-    await line?.see(this.camera);
+    if (line === this.line) await line?.see(this.camera); // else it is gone, and would look at the camera for good
   }
 
   mute(muted: boolean): void {

@@ -258,8 +258,9 @@ class ActiveResponses:
             self._notify(output_events.FirstSoundTook(took_ms))
         if task.input_item_id is not None:
             self._runner.transcripts.response_ended(task.input_item_id)
-        if task is self.current:
-            self._notify(output_events.ResponseEnded(task.unplayed_s()))
+        if task is self.current or (task.response.options.speaks and not self.busy):
+            left_s = max(one.unplayed_s() for one in (task, self.current) if one is not None)
+            self._notify(output_events.ResponseEnded(left_s))
         task.forget_turn()
 
     def _lines_ended(self, task: ResponseTask) -> None:

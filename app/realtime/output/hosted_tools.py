@@ -8,10 +8,10 @@ settings say otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -43,7 +43,9 @@ from app.realtime.protocol import (
     tool_options,
 )
 from app.refusal import Refusal
-from app.telemetry import log
+from app.telemetry import log, log_failure
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -230,7 +232,7 @@ class HostedTools:
         failed = False
         try:
             self._check_number()
-            one.tools = await one.server.list_tools()
+            one.tools = await self._guarded(one.server.list_tools())
             item = replace(item, tools=tuple(tool.shown for tool in one.tools))
             self._conversation.check_room(sum(tool.size for tool in one.tools))
         except (ToolServerError, Refusal) as error:
@@ -267,9 +269,19 @@ class HostedTools:
             async with asyncio.timeout(None) as deadline:
                 cancel = partial(deadline.reschedule, 0.0)
                 self._calls.began(item.id, options, True, introduced, cancel)
-                return await tool.call(item.arguments)
+                return await self._guarded(tool.call(item.arguments))
         except TimeoutError:
             raise ToolServerError("The call was cancelled, because the user has moved on.") from None
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Return the result of a server's work. A bug in it fails only this work: it raises ToolServerError."""
+        try:
+            return await work
+        except ToolServerError:
+            raise
+        except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
+            log_failure("session.mcp_bug", session=self._session_id)
+            raise ToolServerError("The server failed at this request; the session continues.") from None
 
     def _options_of(self, item: HostedCallItem) -> ToolOptions:
         entries = [one.server.entry for one in self.listed()]

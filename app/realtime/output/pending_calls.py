@@ -114,7 +114,9 @@ class PendingCalls:
         self.hush()
         for call in tuple(self._calls.values()):
             if call.cancel is not None and call.options.on_interrupt == "cancel":
-                call.cancel()
+                cancel = call.cancel
+                call.cancel = None  # the call may take a while to end, and cannot be cancelled twice
+                cancel()
         self.user_speaks(False)
 
     @property

@@ -223,7 +223,9 @@ class ResponseEmitter:
             return
         item = self._conversation.find(message.ref.item_id)
         spoken = item.content[0] if isinstance(item, MessageItem) else None
-        if isinstance(item, MessageItem) and isinstance(spoken, AssistantAudio) and not spoken.truncated:
+        if not isinstance(item, MessageItem) or not isinstance(spoken, AssistantAudio) or spoken.truncated:
+            return
+        if spoken.played_samples is None or samples < spoken.played_samples:  # else it ended at an earlier interruption
             content = (replace(spoken, played_samples=samples),)
             self._conversation.put(replace(item, content=content, token_ids=None))
             self._truncate(message, samples)

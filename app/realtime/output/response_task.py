@@ -30,6 +30,7 @@ from engine import (
     ContextOverflow,
     EngineError,
     Output,
+    Preempted,
     Request,
     Text,
     ToolCall,
@@ -311,7 +312,9 @@ class ResponseTask:
             self.response.played()
 
     async def _pull(self, engine: AnswerSource, listener: ResponseListener) -> EngineError | Refusal | None:
-        """Read the answer. If the prompt is too long, retry with a shorter one."""
+        """Read the answer. Retry if the prompt was too long, or if the request was preempted while it was prepared and
+        is awaited now.
+        """
         try:
             await listener.before_request(self)
             while True:
@@ -321,6 +324,10 @@ class ResponseTask:
                 except ContextOverflow:
                     if self.response.written or not listener.on_overflow(self):
                         raise
+                except Preempted:
+                    if self.response.written or not self.response.opened:
+                        raise
+                    self.request = replace(self.request, preemptible=False)
         except (EngineError, Refusal) as error:  # Refusal: the conversation has no room for the answer
             self.playout.flush()
             return error

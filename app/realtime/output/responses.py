@@ -90,9 +90,7 @@ class Responses:
         check_settings(options, self._context.engine.model, "response")
         if unknown:
             log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
-        current = self.active.current
-        if event.kept and current is not None and current.active:
-            raise response_active(current.response.id)
+        self._check_free(event)
         whole, own_tools = event.kept and event.inputs is None, "tools" in event.patch  # instead of the session's tools
         task = self.preparation.take_committed(options) if whole and not own_tools else None
         if task is None:
@@ -102,6 +100,7 @@ class Responses:
             own_size = held_size(offer.patch)
             self._conversation.check_server(own_size, "response")
             items, size = await inputs_of(event, self._conversation, session.audio.input.format, self._context)
+            self._check_free(event)  # the session may have begun a response meanwhile
             servers = offer.servers if own_tools else None
             spec = ResponseSpec(
                 options,
@@ -133,8 +132,8 @@ class Responses:
             self.transcripts.transcribe(utterance)
             self.active.answer_after(before)
             return
-        if task is None:  # make a new request with the complete turn
-            task = self._factory.default_task()
+        if task is None:
+            task = self._anew(utterance)
         task.timing.turn_ms = utterance.silence_ms
         task.timing.over_probability = utterance.over_probability
         task.timing.turn_counts = utterance.turn_counts
@@ -179,6 +178,20 @@ class Responses:
             task.forget_turn()
         self.active.current = None
         self.preparation.task = None
+
+    def _anew(self, utterance: Utterance) -> ResponseTask:
+        """Make a new request with the complete turn. If it is refused, the turn is only transcribed."""
+        try:
+            return self._factory.default_task()
+        except Refusal:
+            self.transcripts.transcribe(utterance)
+            raise
+
+    def _check_free(self, event: CreateResponse) -> None:
+        """Raise Refusal if the response would be the conversation's second one at a time."""
+        current = self.active.current
+        if event.kept and current is not None and current.active:
+            raise response_active(current.response.id)
 
     def _calls_changed(self) -> None:
         self._tool_speech.follow()

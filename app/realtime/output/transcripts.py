@@ -13,7 +13,7 @@ from app.realtime.protocol import MessageItem, ServerEvent, SessionOptions, User
 from app.realtime.session_context import SessionContext
 from app.realtime.speech_hints import speech_hints
 from app.realtime.waits import Waits
-from app.telemetry import ASKED
+from app.telemetry import ASKED, log_failure
 from engine import MIC_RATE_HZ, AudioPart, EngineError, Message, Request, Transcript
 
 CAPTIONS = 4
@@ -156,9 +156,9 @@ class Transcripts:
                         return chunk.text
             await utterance.over()
             self.fail(utterance.item_id)
-        except EngineError as error:
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the session
             await utterance.over()
-            self.fail(utterance.item_id, error.code, error.public)
+            self._fail_with(utterance.item_id, error)
         return ""
 
     async def _transcribe_item(self, item: MessageItem, waits: Waits) -> str:
@@ -172,9 +172,17 @@ class Transcripts:
                         self.complete(item.id, chunk.text, chunk.language)
                         return chunk.text
             self.fail(item.id)
-        except EngineError as error:
-            self.fail(item.id, error.code, error.public)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the session
+            self._fail_with(item.id, error)
         return ""
+
+    def _fail_with(self, item_id: str, error: Exception) -> None:
+        """Report the error of a transcription. A bug of ours is logged with its place."""
+        if isinstance(error, EngineError):
+            self.fail(item_id, error.code, error.public)
+        else:
+            log_failure("transcript.bug", session=self._session_id, item=item_id)
+            self.fail(item_id, "server_error", "The server failed to transcribe the audio.")
 
     def _request(self, *messages: Message, live: bool = False) -> Request:
         return Request(

@@ -276,15 +276,21 @@ class Sip(asyncio.DatagramProtocol):
         """Serve one call to its end."""
         try:
             await self._carry(dialog, offer)
-        except OSError as error:
-            dialog.answer(500, "Server Internal Error")
-            log("sip.no_port", error=error.strerror)
-        except Exception:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
-            log_failure("call.bug", call=dialog.name[:80])
-            if dialog.final is None:
-                dialog.answer(500, "Server Internal Error")
+        except Exception as error:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
+            if isinstance(error, OSError) and dialog.final is None:
+                log("sip.no_port", error=error.strerror)
+            else:
+                log_failure("call.bug", call=dialog.name[:80])
+            await self._give_up(dialog)
         finally:
             del self._dialogs[dialog.id]
+
+    async def _give_up(self, dialog: Dialog) -> None:
+        """End a call that failed: refuse it, or hang up if it was accepted."""
+        if dialog.final is None:
+            dialog.answer(500, "Server Internal Error")
+        elif dialog.accepted:
+            await dialog.request("BYE")
 
     async def _carry(self, dialog: Dialog, offer: RtpOffer) -> None:
         """Run the call. Raises OSError if no port is free."""

@@ -72,11 +72,16 @@ class _Dtmf(msgspec.Struct):
     digit: str
 
 
+class _Mark(msgspec.Struct):
+    name: str
+
+
 class _Message(msgspec.Struct):
     event: str
     start: _Start | None = None
     media: _Media | None = None
     dtmf: _Dtmf | None = None
+    mark: _Mark | None = None
 
 
 class Twilio:
@@ -118,6 +123,7 @@ class TwilioStream:
         self._ends_s = 0.0  # when everything sent would have been played, without network delay
         self._marked_s: float | None = None  # the same for the audio before the outstanding mark
         self._next_mark_s = 0.0
+        self._marks = 0  # sent so far; the last one's name
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
         async for message in _messages(self._socket):
@@ -126,8 +132,8 @@ class TwilioStream:
                     yield g711.decode_ulaw(_sound(payload))
                 case _Message(event="dtmf", dtmf=_Dtmf(digit)):
                     yield digit[:1]
-                case _Message(event="mark"):
-                    self._measure()
+                case _Message(event="mark", mark=_Mark(name)):
+                    self._measure(name)
                 case _Message(event="stop"):
                     return
                 case _:
@@ -141,7 +147,8 @@ class TwilioStream:
         if self._marked_s is None and now_s >= self._next_mark_s:
             self._marked_s = self._ends_s
             self._next_mark_s = now_s + MARK_S
-            await self._put({"event": "mark", "streamSid": self._stream, "mark": {"name": "heard"}})
+            self._marks += 1
+            await self._put({"event": "mark", "streamSid": self._stream, "mark": {"name": str(self._marks)}})
 
     async def stop(self) -> None:
         """Clear Twilio's buffer. A mark that returns now was discarded too."""
@@ -152,9 +159,9 @@ class TwilioStream:
     async def close(self, disconnect: Disconnect) -> None:
         await _close(self._socket, disconnect.code, disconnect.reason)
 
-    def _measure(self) -> None:
+    def _measure(self, name: str) -> None:
         """Measure the delay from a returned mark: round trip and queue, beyond the audio sent ahead."""
-        if self._marked_s is not None:
+        if self._marked_s is not None and name == str(self._marks):
             self.way_s = min(1.0, max(0.0, time.monotonic() - self._marked_s))
             self._marked_s = None
 

@@ -69,6 +69,9 @@ class DuplexEngine(FakeEngine):
     def __init__(self) -> None:
         super().__init__()
         self.models: list[Model] = []
+        self.closes: asyncio.Event | None = None
+        """What the end of a request waits for; None: nothing."""
+        self.most_open = 0
 
     @asynccontextmanager
     async def open(self, request: Request, inputs: Any = None) -> AsyncGenerator[Any]:
@@ -77,10 +80,13 @@ class DuplexEngine(FakeEngine):
         model = Model(request, inputs)
         self.models.append(model)
         self.open_now += 1
+        self.most_open = max(self.most_open, self.open_now)
         listening = asyncio.create_task(model.listen(), name="listen")
         try:
             yield model
         finally:
+            if self.closes is not None:
+                await self.closes.wait()
             self.open_now -= 1
             listening.cancel()
             await asyncio.wait((listening,))
@@ -295,6 +301,32 @@ async def test_other_instructions_start_the_model_anew() -> None:
         assert call.engine.open_now == 1
         await call.say("session.update", session={"max_output_tokens": 7})
         assert len(call.engine.models) == 2
+
+
+async def test_settings_that_change_twice_never_hold_two_slots() -> None:
+    """The first request has not ended when the third one is made."""
+    async with calling() as call:
+        await call.begin()
+        call.engine.closes = asyncio.Event()
+        await call.say("session.update", session={"instructions": "Be brief."})
+        await call.say("session.update", session={"instructions": "Be kind."})
+        call.engine.closes.set()
+        await call.quiet_down()
+        (message,) = call.model.request.messages
+        assert message.parts == (TextPart("Be kind."),)
+    assert call.engine.most_open == 1
+
+
+async def test_a_model_that_starts_after_a_failure_hears_nothing_of_before() -> None:
+    """Otherwise it would hear the user as many seconds late as the pause was long."""
+    async with calling() as call:
+        await call.begin()
+        await call.spoken(StageFailed("broke"))
+        for _ in range(10):
+            await call.hear(tone(0.1))
+        call.now_s += RETRY_S
+        await call.hear(tone(0.02))
+        assert len(np.concatenate(call.model.heard)) == len(tone(0.02))
 
 
 async def test_a_lost_model_is_one_error_and_the_next_audio_finds_another() -> None:

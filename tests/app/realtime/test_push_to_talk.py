@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from app.realtime.protocol.audio_formats import LONG_BYTES, MicrophoneDecoder
 from app.settings import Limits
 from engine import AudioPart, Preempted
-from tests.app.realtime.test_session import Talk, talking
+from tests.app.realtime.test_session import FakeChunks, Talk, talking
 from tests.app.rig import eventually, silence, tone
 
 
@@ -109,6 +110,30 @@ async def test_a_commit_that_nobody_asks_about_gets_its_transcript_and_no_answer
         assert talk.engine.open_now == 0
 
 
+async def test_a_turn_is_transcribed_although_a_silence_is_committed_before_its_words_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    knows = asyncio.Event()
+    make = FakeChunks._make
+
+    async def slow(self: FakeChunks, inputs: Any) -> Any:
+        await knows.wait()
+        async for chunk in make(self, inputs):
+            yield chunk
+
+    monkeypatch.setattr(FakeChunks, "_make", slow)
+    async with talking() as talk:
+        await by_hand(talk, input={"transcription": {}})
+        for pcm in (tone(0.3), silence(0.3)):
+            await talk.hear(pcm)
+            await talk.say("input_audio_buffer.commit")
+        knows.set()
+        await talk.quiet_down()
+        committed = [event["item_id"] for event in talk.of("input_audio_buffer.committed")]
+        completed = talk.of("conversation.item.input_audio_transcription.completed")
+        assert sorted(event["item_id"] for event in completed) == sorted(committed)
+
+
 async def test_an_answer_asked_for_before_the_commit_is_one_about_what_was_said_before() -> None:
     async with talking() as talk:
         await by_hand(talk)
@@ -157,6 +182,31 @@ async def test_where_others_need_the_engine_the_buffer_is_heard_at_the_commit() 
         assert not talk.engine.asked[-1].request.preemptible
         transcripts = talk.of("conversation.item.input_audio_transcription.completed")
         assert [event["transcript"] for event in transcripts] == ["hello"]
+
+
+async def test_an_answer_is_made_anew_that_was_preempted_as_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The request was preempted, and the session does not know it yet."""
+    ends = asyncio.Event()
+    make = FakeChunks._make
+
+    async def preempted(self: FakeChunks, inputs: Any) -> Any:
+        if self.request.preemptible:
+            await ends.wait()
+            raise Preempted("another request needed a slot")
+        async for chunk in make(self, inputs):
+            yield chunk
+
+    monkeypatch.setattr(FakeChunks, "_make", preempted)
+    async with talking() as talk:
+        await by_hand(talk)
+        await talk.hear(tone(0.3))
+        await release(talk)
+        ends.set()
+        await talk.quiet_down()
+        assert talk.statuses() == ["completed"]
+        assert talk.engine.asked[-1].played_samples == pytest.approx(0.3 * 16_000, abs=100)
 
 
 async def test_too_little_and_too_much_are_one_error_and_nothing_is_lost() -> None:

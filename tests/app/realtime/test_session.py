@@ -36,7 +36,6 @@ from engine import (
     IN_WRITING,
     AudioPart,
     ContextOverflow,
-    EngineError,
     ModelInfo,
     Request,
     StageFailed,
@@ -131,7 +130,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.asked: list[FakeChunks] = []
         self.open_now = 0
-        self.refuses: EngineError | None = None
+        self.refuses: Exception | None = None
         self.longest = 1000
         """The most messages that fit into the model's context."""
         self.refused = 0
@@ -663,6 +662,20 @@ async def test_a_bug_of_ours_is_one_error_and_the_session_goes_on(monkeypatch: p
         await talk.say("conversation.item.delete", item_id="x", event_id="mine")
         error = talk.of("error")[0]["error"]
         assert (error["type"], error["code"], error["event_id"]) == ("server_error", "server_error", "mine")
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"]
+
+
+async def test_a_bug_of_ours_in_a_transcript_fails_that_transcript_and_the_session_goes_on() -> None:
+    async with talking() as talk:
+        turns = {"type": "server_vad", "create_response": False}
+        await talk.say("session.update", session={"audio": {"input": {"turn_detection": turns, "transcription": {}}}})
+        talk.engine.refuses = ZeroDivisionError()
+        await talk.hear(tone(0.3))
+        talk.engine.refuses = None
+        await talk.hear(silence(0.7))
+        (failed,) = talk.of("conversation.item.input_audio_transcription.failed")
+        assert failed["error"]["code"] == "server_error"
         await talk.typed("hi")
         assert talk.statuses() == ["completed"]
 

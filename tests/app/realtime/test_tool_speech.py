@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,6 +31,8 @@ class SlowServer(ToolServers):
         self.open: list[asyncio.Future[CallResult]] = []
         self.begun = 0
         self.cancelled = 0
+        self.leaves: asyncio.Event | None = None
+        """What a cancelled call waits for; None: nothing."""
 
     def names(self, tree: dict[str, Any]) -> bool:
         return True
@@ -51,6 +55,8 @@ class SlowServer(ToolServers):
             self.cancelled += 1
             if future in self.open:
                 self.open.remove(future)
+            if self.leaves is not None:
+                await self.leaves.wait()
             raise
 
     def returns(self, text: str, place: int = 0) -> None:
@@ -191,6 +197,73 @@ async def test_a_new_turn_cancels_a_tool_that_wants_it() -> None:
         assert servers.cancelled == 1
         (call,) = [one["item"] for one in talk.of("conversation.item.done") if one["item"]["type"] == "mcp_call"]
         assert "the user has moved on" in call["error"]["message"]
+
+
+async def test_a_turn_is_committed_while_a_cancelled_tool_still_takes_leave_of_its_server() -> None:
+    servers = SlowServer()
+    servers.leaves = asyncio.Event()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk, on_interrupt="cancel")
+        await talk.typed("only call")
+        await talk.typed("never mind")
+        assert servers.cancelled == 1
+        await talk.typed("really")
+        assert not talk.of("error")
+        assert talk.statuses() == ["completed"] * 3
+        servers.leaves.set()
+        await talk.quiet_down()
+    (call,) = [one["item"] for one in talk.of("conversation.item.done") if one["item"]["type"] == "mcp_call"]
+    assert "the user has moved on" in call["error"]["message"]
+
+
+async def test_a_response_that_the_session_begins_while_another_ones_input_is_decoded_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk, **AT_ONCE, answer=True)
+        await talk.typed("only call")
+
+        async def in_thread(work: Callable[[], Any]) -> Any:
+            servers.returns("found")
+            for _ in range(40):
+                if len(begun(talk)) == 2:
+                    break
+                await asyncio.sleep(0)
+            return work()
+
+        monkeypatch.setattr(talk.context.scheduler, "in_thread", in_thread)
+        speech = {"type": "input_audio", "audio": base64.b64encode(silence(0.2).tobytes()).decode()}
+        message = {"type": "message", "role": "user", "content": [speech]}
+        await talk.say("response.create", response={"input": [message]})
+        assert [one["error"]["code"] for one in talk.of("error")] == ["conversation_already_has_active_response"]
+        assert len(begun(talk)) == 2
+
+
+async def test_a_bug_in_a_call_is_the_call_s_error_and_the_session_goes_on() -> None:
+    servers = SlowServer()
+    async with talking(tool_servers=servers) as talk:
+        await hosting(talk)
+        await talk.typed("only call")
+        servers.open.pop().set_exception(ZeroDivisionError())
+        await talk.quiet_down()
+        (call,) = [one["item"] for one in talk.of("conversation.item.done") if one["item"]["type"] == "mcp_call"]
+        assert "The server failed" in call["error"]["message"]
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"] * 2
+
+
+async def test_a_bug_in_a_list_of_tools_is_its_failure_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlowServer, "list_tools", broken)
+    async with talking(tool_servers=SlowServer()) as talk:
+        await hosting(talk)
+        assert len(talk.of("mcp_list_tools.failed")) == 1
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"]
+
+
+async def broken(_: SlowServer) -> Any:
+    raise ZeroDivisionError
 
 
 async def test_another_response_replaces_the_line() -> None:

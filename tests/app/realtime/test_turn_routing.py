@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from app.settings import Limits, TurnSettings
 from engine import StageFailed
-from tests.app.realtime.test_session import Talk, talking
+from tests.app.realtime.test_session import FakeEngine, Talk, talking
 from tests.app.rig import silence, tone
 
 
@@ -71,6 +72,16 @@ async def test_what_plays_is_not_taken_for_the_user_and_what_was_stopped_plays_n
         assert heard[-1] == ("stopped", 0), "a barge-in recalls what was not played yet"
 
 
+async def test_a_word_after_a_response_outside_the_conversation_was_heard_is_a_turn_at_once() -> None:
+    """While an answer plays, speech this short is not a turn yet."""
+    async with talking() as talk:
+        await talk.typed("hi", conversation="none")
+        assert talk.statuses() == ["completed"]
+        await talk.hear(silence(0.5))  # it lasts 200 ms
+        await talk.hear(tone(0.13))
+        assert len(talk.of("input_audio_buffer.speech_started")) == 1
+
+
 async def test_how_long_an_answer_takes_decides_how_early_it_is_begun() -> None:
     async with talking(turns=TurnSettings(guess_ms=120)) as talk:
         speculation = talk.session._input.speculation
@@ -98,6 +109,22 @@ async def test_a_turn_that_has_no_room_is_refused_once_and_its_request_is_droppe
         await talk.hear(silence(0.7))
         assert len(talk.of("error")) == 1
         assert not talk.of("response.created")
+
+
+async def test_a_turn_whose_prompt_is_too_long_is_refused_and_still_transcribed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeEngine, "model", replace(FakeEngine.model, context=300))
+    async with talking() as talk:
+        await detect(talk, transcribe=True)
+        await talk.say("session.update", session={"truncation": "disabled"})
+        for role, kind in (("user", "input_text"), ("assistant", "output_text")) * 4:
+            item = {"type": "message", "role": role, "content": [{"type": kind, "text": "word " * 60}]}
+            await talk.say("conversation.item.create", item=item)
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.7))
+        assert [event["error"]["code"] for event in talk.of("error")] == ["context_length_exceeded"]
+        assert len(talk.of("conversation.item.input_audio_transcription.completed")) == 1
 
 
 async def test_a_silence_that_has_no_room_is_refused_once() -> None:

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.principal import Principal
+from app.realtime.protocol.client_events import ClearAudio
+from app.settings import Limits
 from app.transports import resumable_session as resumable_module
-from app.transports.resumable_session import EventLog
+from app.transports.channel import Channel
+from app.transports.disconnect import Disconnect
+from app.transports.resumable_session import EventLog, ResumableSession
 from tests.app.realtime.test_session import check_order
 from tests.app.rig import Client, Running, eventually, talking
 
@@ -143,6 +149,44 @@ async def test_who_said_goodbye_is_not_waited_for(server: Running) -> None:
         token = await ticket(client)
     await server.empty()
     await refused(server, f"resume={token}&after=0", 404)
+
+
+class Wire:
+    """A transport whose client's messages come from the test; None: the client says goodbye."""
+
+    def __init__(self) -> None:
+        self.says = asyncio.Queue[str | None]()
+        self.channel = Channel(self, Limits(), LoopTimeBudget(FairScheduler()))
+
+    async def messages(self) -> AsyncGenerator[str]:
+        while (one := await self.says.get()) is not None:
+            yield one
+
+    async def send(self, text: str) -> None:
+        """Send nothing."""
+
+    async def run(self) -> None:
+        """Do nothing."""
+
+    async def close(self, disconnect: Disconnect) -> None:
+        """Hold nothing."""
+
+
+async def test_who_says_goodbye_on_the_connection_before_stays_on_the_next_one() -> None:
+    """Both may be read in any order, as after a pause of the server."""
+    before, after = Wire(), Wire()
+    session = ResumableSession(before.channel, Principal())
+    session.keep()
+    received = session.received()
+    reading = asyncio.create_task(anext(received))
+    back = asyncio.create_task(session.come_back(after.channel, 0))
+    await eventually(lambda: before.channel.over.is_set())
+    before.says.put_nowait(None)
+    after.says.put_nowait('{"type": "input_audio_buffer.clear"}')
+    assert (await reading).event == ClearAudio()
+    await received.aclose()
+    session.end(Disconnect())
+    await back
 
 
 async def refused(server: Running, query: str, status: int) -> None:

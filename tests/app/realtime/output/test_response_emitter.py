@@ -147,6 +147,22 @@ def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
     assert told[-1].response.reason == "turn_detected"
 
 
+def test_a_second_interruption_adds_nothing_to_what_was_heard_before_the_first() -> None:
+    """The player has dropped the rest, although the clock goes on."""
+    response, conversation, _ = opened()
+    response.text("one two three", ())
+    for n, end in enumerate((3, 7, 13), start=1):
+        response.reached([(2_400 * n, end)])
+    response.audio(packet(0.3))
+    response.close("completed")
+    for samples in (2_500, 5_000):
+        response.interrupted_after(samples)
+        item = conversation.items[0]
+        assert isinstance(item, MessageItem)
+        assert isinstance(item.content[0], AssistantAudio)
+        assert item.content[0].played_text == "one"
+
+
 def test_one_that_was_never_announced_ends_without_a_word() -> None:
     told: list[Any] = []
     response = ResponseEmitter(options(), None, MODEL, told.append)

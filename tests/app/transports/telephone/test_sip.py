@@ -22,6 +22,7 @@ from app.transports.telephone import sip as sip_module
 from app.transports.telephone.sdp import RtpOffer, answer_to, offer_of
 from app.transports.telephone.sip import Sip
 from app.transports.telephone.sip_message import NotSip, SipMessage, response, tag_of, uri_of
+from app.transports.telephone.telephones import Telephones
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
 from tests.app.transports.telephone.exchanges import SDP, Rtp, SipPhone, frames, heard, reached, sip, sip_phone
 
@@ -232,6 +233,21 @@ async def test_a_call_that_is_taken_back_before_it_is_answered_never_is(
         await server.empty()
     assert [one.split()[1] for one in answers] == ["200", "487"]
     assert [one.partition("cseq: ")[2].split()[1] for one in answers] == ["CANCEL", "INVITE"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("error", [ZeroDivisionError, OSError])
+async def test_a_call_whose_session_breaks_is_ended_at_its_caller(
+    server: Running, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Telephones, "serve", broken)
+    async with sip(reached(server)) as phone:
+        await phone.ended.wait()
+        (bye, *_) = [one for one in phone.seen if not one.startswith("SIP/2.0 200")]
+        assert bye.startswith("BYE")
 
 
 @pytest.mark.asyncio(loop_scope="module")
