@@ -129,13 +129,15 @@ class FairScheduler:
 
     def _grant(self) -> None:
         self._timer = None
-        if self.now() >= self._next_s:  # otherwise more was worked meanwhile
-            self._granted_s = self.now()
-            self._worked_s = 0.0
-            *_, go = heappop(self._line)
-            go()
-        if self._line and self._timer is None:
-            self._wait()
+        try:
+            if self.now() >= self._next_s:  # otherwise more was worked meanwhile
+                self._granted_s = self.now()
+                self._worked_s = 0.0
+                *_, go = heappop(self._line)
+                go()
+        finally:  # also if one client's work fails
+            if self._line and self._timer is None:
+                self._wait()
 
 
 class LoopTimeBudget:

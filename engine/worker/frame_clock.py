@@ -95,7 +95,8 @@ class FrameClock:
             self._start(now_s)
         if self._complete and self._awaited:  # it came late: from now on, frames are due that much later
             self._awaited = False
-            self._due_s = self._rounded(max(now_s, self._due_s))
+            late_s = min(max(0.0, now_s - self._due_s), GRACE_S)  # the rest is the loop's own delay, as after a stall
+            self._due_s = self._rounded(self._due_s + late_s)
             self._on_time = 0
         if self._complete or now_s < self._due_s:
             return self._due_s - now_s

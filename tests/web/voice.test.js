@@ -218,6 +218,21 @@ test("a device that the user allows when nobody wants it any more is let go", as
   assert.equal(voice.inputs.camera, null);
 });
 
+test("an answer that is paused goes on although the microphone, over which it was, has gone away", async (t) => {
+  const { voice, browser } = await talking(t);
+  void voice.inputs.listen(null);
+  const track = await browser.allow();
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.say("parley.output_audio.paused");
+  await browser.socket.say("parley.output_audio.resumed");
+  await browser.socket.say("parley.output_audio.paused");
+  browser.socket.types();
+  track.lost();
+  await settled();
+  assert.deepEqual(browser.socket.types(), ["input_audio_buffer.append"], "the silence that the server waits for");
+});
+
 test("a microphone gives way to the next one also where the line does not take that", async (t) => {
   const { voice, browser, problems } = opening(t, { transport: "webrtc" });
   voice.start();

@@ -28,6 +28,7 @@ export class Conversation {
   line: Line | null = null;
   /** Whether the server hears the user speak. */
   userSpeaking = false;
+  private overlapping = false; // the server has paused its answer, until it knows whether the user wants a turn
   private readonly clock: FirstSoundClock;
   private readonly client: RealtimeClient;
   private readonly subtitles: Subtitles;
@@ -93,6 +94,8 @@ export class Conversation {
   }
 
   receive(event: ServerEvent): void {
+    if (event.type === "parley.output_audio.paused") this.overlapping = true;
+    if (event.type === "parley.output_audio.resumed") this.overlapping = false;
     this.client.receive(event);
   }
 
@@ -139,7 +142,7 @@ export class Conversation {
 
   /** The microphone is gone: where nothing takes its place, the server would wait for the end of the turn for good. */
   unheard(): void {
-    if (!this.userSpeaking) return;
+    if (!this.userSpeaking && !this.overlapping) return;
     this.userSpeaking = false;
     if (this.line?.kind === "websocket") this.client.fallSilent(); // a call's server hears silence where no sound comes
   }
@@ -188,13 +191,14 @@ export class Conversation {
     this.subtitles.drop();
     this.texts.settle(true);
     this.tools.reset();
-    this.userSpeaking = false;
+    this.userSpeaking = this.overlapping = false;
     this.clock.forget();
     this.client.reset();
   }
 
   private speechStarted(item: string): void {
     this.userSpeaking = true;
+    this.overlapping = false;
     if (this.client.interrupts) {
       this.silence();
       this.clock.forget();

@@ -107,6 +107,7 @@ class Preparation:
         if task is not None and self._is_right(task, utterance):
             task.prompt_version = self._factory.prompt_version(utterance)
             return
+        self.drop_committed()  # it may be about the turn before
         self.drop()
         self._runner.transcripts.transcribe(utterance)
 

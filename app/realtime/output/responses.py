@@ -132,8 +132,8 @@ class Responses:
             self.transcripts.transcribe(utterance)
             self.active.answer_after(before)
             return
-        if task is None:  # make a new request with the complete turn
-            task = self._factory.default_task()
+        if task is None:
+            task = self._anew(utterance)
         task.timing.turn_ms = utterance.silence_ms
         task.timing.over_probability = utterance.over_probability
         task.timing.turn_counts = utterance.turn_counts
@@ -178,6 +178,14 @@ class Responses:
             task.forget_turn()
         self.active.current = None
         self.preparation.task = None
+
+    def _anew(self, utterance: Utterance) -> ResponseTask:
+        """Make a new request with the complete turn. If it is refused, the turn is only transcribed."""
+        try:
+            return self._factory.default_task()
+        except Refusal:
+            self.transcripts.transcribe(utterance)
+            raise
 
     def _check_free(self, event: CreateResponse) -> None:
         """Raise Refusal if the response would be the conversation's second one at a time."""

@@ -167,7 +167,12 @@ class AudioSockets:
             tasks.create_task(self._serve(connection, str(address)), name="audiosocket-call")
 
     async def _serve(self, connection: socket.socket, address: str) -> None:
-        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+        except OSError:  # the exchange has already left
+            self._calls -= 1
+            connection.close()
+            return
         try:
             async with self._telephones.unconfirmed.confirming(address, START_S):
                 name = await _name(reader)

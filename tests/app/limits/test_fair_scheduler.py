@@ -106,6 +106,17 @@ async def test_one_who_leaves_the_line_holds_nobody_up(clock: Clock) -> None:
     assert done.count("there") == 3
 
 
+async def test_one_whose_work_fails_holds_nobody_up(clock: Clock) -> None:
+    one, granted = FairScheduler(clock, clock), asyncio.Event()
+    failed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    one.join(lambda: 1 / 0, 0.0, False, 0.0)  # pyright: ignore[reportArgumentType]
+    one.join(granted.set, 0.0, False, 0.0)
+    async with asyncio.timeout(5):
+        await granted.wait()
+    assert len(failed) == 1
+
+
 async def test_between_two_slices_is_time_for_others() -> None:
     """Half of the loop's time: by the loop's own clock, since that is what it is for."""
     one, granted = FairScheduler(), list[float]()

@@ -110,6 +110,30 @@ async def test_a_commit_that_nobody_asks_about_gets_its_transcript_and_no_answer
         assert talk.engine.open_now == 0
 
 
+async def test_a_turn_is_transcribed_although_a_silence_is_committed_before_its_words_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    knows = asyncio.Event()
+    make = FakeChunks._make
+
+    async def slow(self: FakeChunks, inputs: Any) -> Any:
+        await knows.wait()
+        async for chunk in make(self, inputs):
+            yield chunk
+
+    monkeypatch.setattr(FakeChunks, "_make", slow)
+    async with talking() as talk:
+        await by_hand(talk, input={"transcription": {}})
+        for pcm in (tone(0.3), silence(0.3)):
+            await talk.hear(pcm)
+            await talk.say("input_audio_buffer.commit")
+        knows.set()
+        await talk.quiet_down()
+        committed = [event["item_id"] for event in talk.of("input_audio_buffer.committed")]
+        completed = talk.of("conversation.item.input_audio_transcription.completed")
+        assert sorted(event["item_id"] for event in completed) == sorted(committed)
+
+
 async def test_an_answer_asked_for_before_the_commit_is_one_about_what_was_said_before() -> None:
     async with talking() as talk:
         await by_hand(talk)

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from app.settings import Limits, TurnSettings
 from engine import StageFailed
-from tests.app.realtime.test_session import Talk, talking
+from tests.app.realtime.test_session import FakeEngine, Talk, talking
 from tests.app.rig import silence, tone
 
 
@@ -108,6 +109,22 @@ async def test_a_turn_that_has_no_room_is_refused_once_and_its_request_is_droppe
         await talk.hear(silence(0.7))
         assert len(talk.of("error")) == 1
         assert not talk.of("response.created")
+
+
+async def test_a_turn_whose_prompt_is_too_long_is_refused_and_still_transcribed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeEngine, "model", replace(FakeEngine.model, context=300))
+    async with talking() as talk:
+        await detect(talk, transcribe=True)
+        await talk.say("session.update", session={"truncation": "disabled"})
+        for role, kind in (("user", "input_text"), ("assistant", "output_text")) * 4:
+            item = {"type": "message", "role": role, "content": [{"type": kind, "text": "word " * 60}]}
+            await talk.say("conversation.item.create", item=item)
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.7))
+        assert [event["error"]["code"] for event in talk.of("error")] == ["context_length_exceeded"]
+        assert len(talk.of("conversation.item.input_audio_transcription.completed")) == 1
 
 
 async def test_a_silence_that_has_no_room_is_refused_once() -> None:

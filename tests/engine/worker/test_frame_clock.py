@@ -166,6 +166,18 @@ def test_after_a_long_stop_of_the_process_it_goes_on_at_once() -> None:
     assert len(session.frames) - before <= 14
 
 
+def test_after_a_stop_in_which_a_frame_was_awaited_the_user_is_not_heard_late() -> None:
+    """What was said during the stop comes at once, with the frame that was a little late before it."""
+    arrivals = packets(np.ones(7 * DUPLEX.rate_hz, np.int16))
+    session = Simulated().run([one for one in arrivals if one[0] <= 2.0], 2.0)
+    while not session.clock._awaited:
+        session.run([], session.now_s + 0.01)
+    session.now_s += 3
+    session.run([(max(at_s, session.now_s), pcm) for at_s, pcm in arrivals if at_s > 2.0], 7.0)
+    assert session.counts.skipped + session.counts.concealed == pytest.approx(3 / FRAME_S, abs=2)
+    assert len(session.clock._sound) <= (CUSHION + 1) * SIZE
+
+
 def test_at_the_end_the_rest_is_heard() -> None:
     said = sound(0.25)
     session = Simulated()

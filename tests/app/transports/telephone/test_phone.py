@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.limits.rate_limiter import PATIENCE_S, RateLimiter
 from app.transports.disconnect import SLOW, TOO_MUCH, Disconnect
-from app.transports.telephone.audiosocket import AudioSocketStream
+from app.transports.telephone import audiosocket
+from app.transports.telephone.audiosocket import AudioSockets, AudioSocketStream
 from app.transports.telephone.call_control import CallControl
 from app.transports.telephone.media_stream import RATE_HZ
 from app.transports.telephone.phone import AHEAD_S, Phone
@@ -65,6 +67,26 @@ async def test_messages_without_sound_are_read_at_the_rate_of_a_client_and_let_o
         listening.cancel()
     assert longest_s < 0.1
     assert len(reader._buffer) > 3 * 15_000, "4,000 at once, and 400 a second"
+
+
+async def test_a_connection_that_is_gone_at_once_takes_no_place_and_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def gone(**_: Any) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(asyncio, "open_connection", gone)
+    monkeypatch.setattr(audiosocket, "MOST_CALLS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        async with asyncio.TaskGroup() as tasks:
+            accepting = tasks.create_task(AudioSockets(Mock()).accept(listener, tasks))
+            for _ in range(3):
+                with socket.create_connection(listener.getsockname()) as caller:
+                    caller.setblocking(False)
+                    async with asyncio.timeout(5):
+                        assert await asyncio.get_running_loop().sock_recv(caller, 1) == b""
+            accepting.cancel()
 
 
 async def test_an_exchange_that_floods_for_a_minute_is_cut_off() -> None:
