@@ -234,6 +234,7 @@ def test_a_truncated_archive_is_refused_and_not_kept(
         ({"big_model-0.9-py3-none-any.whl": b""}, r"big-model 1\.0 is not, or no longer, in the index"),
         ({"big_model-1.0.tar.gz": b""}, r"big-model 1\.0 has only a source distribution"),
         ({WHEEL: wheel({"other.bin": BIG})}, r"has no file big_model/data\.bin"),
+        ({WHEEL: b""}, r"PyPI-big-model-1\.0\.whl is damaged or incomplete"),
     ],
 )
 def test_a_project_without_the_wheel_is_one_sentence(
