@@ -449,6 +449,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Languages that it speaks, as BCP 47; empty if unknown."""
     heard_languages: tuple[str, ...] = ()
     """Languages that it understands, as BCP 47."""
+    reads_transcripts: bool = False
+    """Whether a speech recogniser transcribes the user's speech for the model that answers."""
     reduces_noise: bool = False
     """Whether its speech recogniser reduces noise itself."""
     hints: frozenset[Hint] = frozenset()

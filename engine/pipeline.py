@@ -75,6 +75,7 @@ class Pipeline:
             name=self.name or _first(one.model for one in facets) or "+".join(stage.name for stage in self.stages),
             abilities=self._abilities(),
             hears_only_for=self._hears_only_for(),
+            reads_transcripts=any(stage.hears_only for stage in self.stages),
             notes=self._notes(),
             ledger=tuple(term for term, _ in self.terms),
             **{name: value for name, value in known.items() if value},

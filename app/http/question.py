@@ -20,6 +20,7 @@ from app.http.body import room_of
 from app.http.live import EVENTS, ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
 from app.http.names import Names
+from app.http.recognition import heard, with_earlier_transcripts
 from app.http.strict_schema import check_strict
 from app.http_errors import ERRORS, HttpRefusal, refusal_of
 from app.ids import new_id
@@ -28,7 +29,7 @@ from app.realtime.session_context import SessionContext
 from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
-from engine import ANSWER, IN_WRITING, AudioPart, JsonFormat, Message, Output, Sampling, TextPart, ToolDefinition
+from engine import ANSWER, IN_WRITING, JsonFormat, Message, Output, Sampling, TextPart, ToolDefinition
 from engine import Request as EngineRequest
 
 Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -115,13 +116,7 @@ def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tu
     at = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if transcript is None or at is None:
         return messages
-    last = messages[at]
-    spoken = [i for i, part in enumerate(last.parts) if isinstance(part, AudioPart)]
-    parts = tuple(
-        AudioPart(part.pcm, transcript if i == spoken[0] else "") if isinstance(part, AudioPart) else part
-        for i, part in enumerate(last.parts)
-    )
-    return (*messages[:at], Message(last.role, parts), *messages[at + 1 :])
+    return (*messages[:at], heard(messages[at], transcript), *messages[at + 1 :])
 
 
 class FullRenderer(Protocol):
@@ -215,11 +210,13 @@ def refuse_unserved(
 
 
 async def _asked(service: Service, http: Request, question: Question) -> EngineCall:
-    """Convert a question to an engine request. Raises HttpRefusal, Refusal, MediaError, MemoryFull or QuotaExceeded."""
+    """Convert a question to an engine request. Raises one of ERRORS."""
     context = replace(service.context(model=question.names.model), room=room_of(http))
     _check(question, context)
     before, limits = question.before, context.limits
     new = await engine_messages(question.messages, question.path, context, before.media_bytes)
+    if context.engine.model.reads_transcripts:
+        new = await with_earlier_transcripts(service, question.names.model, before.messages, new)
     said = with_turn_last((*before.messages, *new))
     instructions = (Message("system", (TextPart(question.instructions),)),) if question.instructions else ()
     request = EngineRequest(

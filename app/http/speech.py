@@ -69,7 +69,7 @@ def speech(service: Service) -> APIRouter:
 def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     """Return the engine's request. Raises HttpRefusal."""
     if not body.input.strip():
-        raise HttpRefusal(400, "invalid_value", "input contains no text to speak.", "input")
+        raise _nothing_to_speak()
     return Request(
         id=new_id("speech"),
         session=new_id("sess"),
@@ -82,6 +82,10 @@ def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     )
 
 
+def _nothing_to_speak() -> HttpRefusal:
+    return HttpRefusal(400, "invalid_value", "input contains no text to speak.", "input")
+
+
 def spoken_chars(text: str) -> int:
     """Return the maximum number of letters in a text as it may be spoken."""
     digits = sum(one.isdigit() for one in text)
@@ -90,7 +94,7 @@ def spoken_chars(text: str) -> int:
 
 
 async def _sound(service: Service, model: str, asked: Request, format: Format, write: Write) -> Figures:
-    """Write the audio file as it is produced."""
+    """Write the audio file as it is produced. Raises HttpRefusal if the voice speaks nothing of the text."""
     encoding = encoder(format)
 
     async def take(chunk: Output) -> None:
@@ -98,6 +102,8 @@ async def _sound(service: Service, model: str, asked: Request, format: Format, w
             await write(piece)
 
     figures = await answer(service, model, asked, take)
+    if not figures.samples:
+        raise _nothing_to_speak()
     if piece := await asyncio.to_thread(encoding.end):
         await write(piece)
     return figures

@@ -8,19 +8,15 @@ from typing import Annotated, BinaryIO
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, Response
 
-from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import EVENTS, ClientGone, Live, Write, server_sent_event, while_there
 from app.http.names import names_of_model
+from app.http.recognition import recognized
 from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, TranscriptionResult, span_of
 from app.http_errors import RESPONSES, HttpRefusal
-from app.ids import new_id
 from app.realtime.session_context import SessionContext
 from app.service import Service
-from app.telemetry import ASKED
-from engine import MIC_RATE_HZ, AudioPart, Message, ModelInfo, Output
-from engine import Request as EngineRequest
-from engine import Transcript as Words
+from engine import MIC_RATE_HZ, AudioPart, ModelInfo
 from engine.core import Pcm
 
 
@@ -91,37 +87,17 @@ async def _transcript(
 ) -> TranscriptionResult:
     """Transcribe a recording, and find its speech if the format includes times. Raises MediaError."""
     pcm = await context.samples(recording)
-    words = await _words(service, context.engine.model.name, pcm)
+    words = await recognized(service, context.engine.model.name, [AudioPart(pcm)])
     span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
     languages = context.engine.model.heard_languages
     language = words.language or (languages[0] if len(languages) == 1 else None)
     return TranscriptionResult(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 
 
-async def _words(service: Service, model: str, pcm: Pcm) -> Words:
-    """Return the transcript. Raises HttpRefusal if the model answers speech without transcribing it."""
-    words: list[Words] = []
-
-    async def take(chunk: Output) -> None:
-        if isinstance(chunk, Words) and chunk.final:
-            words.append(chunk)
-
-    asked = EngineRequest(
-        id=new_id("heard"),
-        session=new_id("sess"),
-        owner=ASKED.get().owner,
-        messages=(Message("user", (AudioPart(pcm),)),),
-        wants=frozenset({"transcript"}),
-    )
-    await answer(service, model, asked, take)
-    if not words:
-        raise HttpRefusal(400, "unsupported_value", "The loaded model answers speech without transcribing it.", "model")
-    return words[-1]
-
-
 async def _events(service: Service, model: str, pcm: Pcm, write: Write) -> None:
     """Send the transcript as one delta: earlier hypotheses may have been revised, and a delta can't be taken back."""
-    transcript = TranscriptionResult((await _words(service, model, pcm)).text, len(pcm) / MIC_RATE_HZ)
+    words = await recognized(service, model, [AudioPart(pcm)])
+    transcript = TranscriptionResult(words.text, len(pcm) / MIC_RATE_HZ)
     for event in (
         {"type": "transcript.text.delta", "delta": transcript.text},
         {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage},

@@ -255,6 +255,8 @@ class Session:
 
     async def _edit(self, event: Edit) -> None:
         format, hosted = self._options.audio.input.format, self._responses.hosted
+        if isinstance(event, client_events.TruncateItem):
+            self._responses.active.store_progress(event.item_id)
         await edit(event, format, self._conversation, self._context, self._emit, hosted)
         match event:
             case client_events.CreateItem(CallOutputItem(call_id=call_id)):

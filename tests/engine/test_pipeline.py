@@ -172,6 +172,11 @@ def test_a_voice_alone_and_ears_alone_offer_what_they_can() -> None:
     assert ANSWER > IN_WRITING
 
 
+def test_a_model_with_ears_before_it_reads_transcripts() -> None:
+    assert Pipeline(WHOLE).model.reads_transcripts
+    assert not Pipeline([OMNI, ROWS]).model.reads_transcripts
+
+
 def test_ears_for_one_thinker_s_requests_say_so_before_another() -> None:
     ears = named(EARS, facets=Facets(hears_for="m"))
     for name, told in (("m", 0), ("other", 1)):

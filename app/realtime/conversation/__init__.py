@@ -7,6 +7,7 @@ from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.model_context import check_items, check_settings
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
+from app.realtime.conversation.speech_items import is_untranscribed, with_transcript
 from app.realtime.conversation.summary import INSTRUCTION as SUMMARY_INSTRUCTION
 from app.realtime.conversation.tools import OfferedTools, functions_only, report_tool_servers
 from app.realtime.conversation.truncation import Rule, Truncation, head_chars
@@ -25,7 +26,9 @@ __all__ = [
     "finished",
     "functions_only",
     "head_chars",
+    "is_untranscribed",
     "prompt",
     "report_tool_servers",
     "size_of",
+    "with_transcript",
 ]

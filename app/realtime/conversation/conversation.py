@@ -14,6 +14,7 @@ from app.limits.memory_budget import MemoryFull, MemoryReservation
 from app.limits.quotas import QuotaExceeded
 from app.media.videos import parts_of
 from app.realtime.conversation.sizes import size_of
+from app.realtime.conversation.speech_items import with_transcript
 from app.realtime.protocol import (
     ApprovalRequestItem,
     ApprovalResponseItem,
@@ -194,10 +195,7 @@ class Conversation:
         self.language = language or self.language
         item = self.find(id)
         if isinstance(item, MessageItem):
-            content = tuple(
-                replace(part, transcript=transcript) if isinstance(part, UserAudio) else part for part in item.content
-            )
-            self._keep(replace(item, content=content))
+            self._keep(with_transcript(item, transcript))
 
     def truncate(self, id: str, content_index: int, audio_end_ms: int) -> str:
         """Truncate an answer to what was heard, and return the remaining words.

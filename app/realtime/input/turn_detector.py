@@ -10,7 +10,7 @@ keeps its echo in the microphone from starting a turn.
             case VoicePaused():                         # the turn may be over: begin an answer, and hold it
             case VoiceResumed():                        # it was not: forget that answer
             case VoiceStopped(audio_end_ms=end):        # the turn is input[start:end]
-    detector.reset()                         # the client committed or cleared the turn: discard it, without an event
+    detector.restart(Silero())               # the client committed or cleared the turn: discard it, without an event
     detector.config = TurnConfig(...)        # session.update; takes effect with the next chunk
 """
 
@@ -144,6 +144,16 @@ class TurnDetector:
         """Discard an open turn. The next one starts no earlier than the current ``position``, which is not reset."""
         self.dismiss()
         self._floor = self.position
+
+    def restart(self, vad: Vad) -> None:
+        """Discard an open turn that ended in mid-speech: ``vad`` judges the audio from here on without it.
+
+        A detector that has just heard speech takes the silence after it for speech, too.
+        """
+        self._judged = self.position
+        self._pending = np.empty(0, np.int16)
+        self._vad = vad
+        self.reset()
 
     def dismiss(self) -> None:
         """Discard an open turn. The next one may start with its audio."""

@@ -116,7 +116,7 @@ class VoiceTurns:
     def commit(self) -> None:
         """The open turn ends without a silence: a pending overlap is a turn, too."""
         self._admit_unjudged()
-        self._detector.reset()
+        self._detector.restart(self._context.vad())
         if self._overlap is not None:
             self.take_turn()
 
@@ -126,7 +126,7 @@ class VoiceTurns:
         if self._overlap is not None:
             self._overlap = None
             self._turn.quiet_from = None
-        self._detector.reset()
+        self._detector.restart(self._context.vad())
 
     def forget(self) -> None:
         """Free the last turns: the session is over."""

@@ -137,6 +137,11 @@ class ActiveResponses:
                 return
         raise no_active_response(response_id)
 
+    def store_progress(self, item_id: str) -> None:
+        """Store the part of an item that its response has sent so far."""
+        for task in self.all:
+            task.response.store_progress(item_id)
+
     def interrupt(self, reason: server_events.Reason = "turn_detected") -> None:
         """Stop the conversation's response, or the rest of its playback.
 
@@ -252,7 +257,7 @@ class ActiveResponses:
         if task.utterance is not None and (took_ms := task.response.view.ttfa_ms) is not None:
             self._notify(output_events.FirstSoundTook(took_ms))
         if task.input_item_id is not None:
-            self._runner.transcripts.fail(task.input_item_id)
+            self._runner.transcripts.response_ended(task.input_item_id)
         if task is self.current or (task.response.options.speaks and not self.busy):
             left_s = max(one.unplayed_s() for one in (task, self.current) if one is not None)
             self._notify(output_events.ResponseEnded(left_s))

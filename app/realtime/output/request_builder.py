@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from app.realtime.conversation import Truncation, check_items, prompt
+from app.realtime.conversation import Truncation, check_items, is_untranscribed, prompt
 from app.realtime.output.response_spec import ResponseSpec
-from app.realtime.protocol import HostedItem, Item, MessageItem, ResponseOptions, SessionOptions, UserAudio
+from app.realtime.protocol import HostedItem, Item, ResponseOptions, SessionOptions
 from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, ToolDefinition
 from engine.core import SpeechHints
@@ -41,9 +43,11 @@ class RequestBuilder:
         hosted: tuple[ToolDefinition, ...],
         hints: SpeechHints,
     ) -> Request:
-        """Return the request for a response to these items."""
+        """Return the request for a response to these items. Raises Refusal."""
         options, utterance = spec.options, spec.utterance
         limits, asked = self._context.limits, options.max_output_tokens
+        own = (ToolDefinition(one.name, one.description or "", one.parameters or {}) for one in options.tools)
+        tools = (*own, *hosted)
         return Request(
             id=id,
             session=self._session_id,
@@ -56,11 +60,8 @@ class RequestBuilder:
             wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._context.voice(options.voice),
             speed=options.audio.output.speed,
-            tools=(
-                *(ToolDefinition(one.name, one.description or "", one.parameters or {}) for one in options.tools),
-                *hosted,
-            ),
-            tool_choice=_choice(options.tool_choice),
+            tools=tools,
+            tool_choice=_choice(options.tool_choice, tools),
             max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
             max_audio_s=limits.answer_s,
         )
@@ -84,13 +85,15 @@ def last_untranscribed(items: tuple[Item, ...]) -> str | None:
     it.
     """
     last = next((item for item in reversed(items) if not isinstance(item, HostedItem)), None)
-    if isinstance(last, MessageItem) and any(
-        isinstance(part, UserAudio) and part.transcript is None for part in last.content
-    ):
-        return last.id
-    return None
+    return last.id if is_untranscribed(last) else None
 
 
-def _choice(choice: str | dict[str, Any]) -> str:
-    """Return ``auto``, ``none``, ``required``, or the name of the function to call."""
-    return choice if isinstance(choice, str) else str(choice.get("name", "auto"))
+def _choice(choice: str | dict[str, Any], tools: Sequence[ToolDefinition]) -> str:
+    """Return ``auto``, ``none``, ``required``, or a function's name. Raises Refusal if no such tool is offered."""
+    name = choice if isinstance(choice, str) else str(choice.get("name", "auto"))
+    if name == "required" and not tools:
+        raise Refusal("invalid_value", "tool_choice is 'required', but tools is empty.", "tool_choice")
+    if name not in ("auto", "none", "required", *(tool.name for tool in tools)):
+        message = f"tool_choice names the function {name[:100]!r}, which is not in tools."
+        raise Refusal("invalid_value", message, "tool_choice")
+    return name

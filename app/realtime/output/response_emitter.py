@@ -201,6 +201,14 @@ class ResponseEmitter:
         if self.opened:
             self._emit(server_events.ResponseDoneEvent(self.view))
 
+    def store_progress(self, item_id: str) -> None:
+        """Store the answer so far if it is this item, so that the client can truncate it before its end."""
+        message = self._message
+        if self.closed or message is None or message.ref.item_id != item_id or not message.ref.spoken:
+            return
+        spoken = AssistantAudio(message.text, tuple(self._marks), self._sent_samples)
+        self._store(MessageItem(id=item_id, role="assistant", content=(spoken,), status="in_progress"))
+
     def played(self) -> None:
         """Report that the listener has heard the whole response, after its end."""
         if self._playing:
@@ -337,9 +345,19 @@ class ResponseEmitter:
         ids = self._ids_of(message) if whole else None
         item = MessageItem(id=message.ref.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
         self._output[message.ref.index] = item
-        if self._conversation is not None:
-            self._conversation.put(item)
+        self._store(item)
         self._emit(server_events.MessageDoneEvent(message.ref, item, message.text, message.previous_id))
+
+    def _store(self, item: MessageItem) -> None:
+        """Put a message into the conversation. A truncation by the client stays."""
+        if self._conversation is None:
+            return
+        stored = self._conversation.find(item.id)
+        cut = next(iter(stored.content), None) if isinstance(stored, MessageItem) else None
+        if isinstance(cut, AssistantAudio) and cut.truncated:
+            content = (replace(item.content[0], played_samples=cut.played_samples, truncated=True),)
+            item = replace(item, content=content, token_ids=None)
+        self._conversation.put(item)
 
     def _ref(self, item_id: str) -> server_events.OutputItemRef:
         kept = self._conversation is not None

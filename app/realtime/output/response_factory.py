@@ -121,9 +121,13 @@ class ResponseFactory:
         items = self.truncation.halve(rule, task.history, live, task.whole_conversation)
         if items is None:
             return False
+        self.set_history(task, items)
+        return True
+
+    def set_history(self, task: ResponseTask, items: tuple[Item, ...]) -> None:
+        """Replace the items in a task's prompt."""
         task.history = items
         task.request = replace(task.request, messages=prompt(task.instructions, items))
-        return True
 
     @property
     def is_crowded(self) -> bool:

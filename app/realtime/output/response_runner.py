@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from app.realtime.conversation import is_untranscribed
 from app.realtime.output import output_events
 from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.playout import Packet
@@ -56,6 +57,18 @@ class ResponseRunner:
         self._summarizer.drop()
         for replay in self._replays:
             replay.cancel()
+
+    async def before_request(self, task: ResponseTask) -> None:
+        """Transcribe earlier speech in the prompt that has no transcript yet, if the model reads transcripts.
+
+        The request itself transcribes only the turn that it answers.
+        """
+        if not self._context.engine.model.reads_transcripts:
+            return
+        silent = [item for item in task.history if item.id != task.input_item_id and is_untranscribed(item)]
+        if silent:
+            heard = {item.id: item for item in await self.transcripts.of(silent)}
+            self._factory.set_history(task, tuple(heard.get(item.id, item) for item in task.history))
 
     def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
         self.transcripts.show_partial(item_id, transcript, committed)

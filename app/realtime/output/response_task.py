@@ -50,6 +50,10 @@ Ended = Callable[["ResponseTask"], None]
 class ResponseListener(Protocol):
     """Receives events of a response while it runs."""
 
+    async def before_request(self, task: ResponseTask) -> None:
+        """Complete the task's prompt. The request is sent afterwards."""
+        ...
+
     def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
         """Receive an interim transcript of the user's speech in ``item_id``, which may not be committed yet."""
         ...
@@ -312,6 +316,7 @@ class ResponseTask:
         is awaited now.
         """
         try:
+            await listener.before_request(self)
             while True:
                 try:
                     await self._read(engine, listener)

@@ -45,6 +45,21 @@ async def streamed(openai: AsyncOpenAI, messages: Any, **fields: Any) -> list[An
     return [chunk async for chunk in await ask(openai, messages, stream=True, **fields)]
 
 
+def requests_of(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[EngineRequest]:
+    """The requests that the engine gets from now on."""
+    asked: list[EngineRequest] = []
+    engine = server.service.engine_host.engine
+    assert isinstance(engine, Engine)
+    whole = engine.open
+
+    def opened(request: EngineRequest, inputs: Any = None) -> Any:
+        asked.append(request)
+        return whole(request, inputs)
+
+    monkeypatch.setattr(engine, "open", opened)
+    return asked
+
+
 async def post(server: Running, **body: Any) -> httpx.Response:
     async with httpx.AsyncClient(base_url=server.http) as http:
         return await http.post(URL, json={"model": "script", "messages": user("say: hello"), **body})
@@ -169,6 +184,19 @@ async def test_speech_is_heard(format: Any, openai: AsyncOpenAI) -> None:
     assert done.usage.prompt_tokens_details.audio_tokens > 0
 
 
+async def test_speech_of_earlier_messages_is_transcribed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request itself transcribes only the last message, and a language model can't read the others."""
+    asked = requests_of(server, monkeypatch)
+    speech = sound(base64.b64encode(encoded(WAVE, "wav")).decode())
+    answer = {"role": "assistant", "content": "I see."}
+    done = await post(server, messages=[*user(speech, speech), answer, *user(speech)])
+    assert done.json()["choices"][0]["message"]["content"] == "I heard 1.0 seconds."
+    heard, answered = asked
+    assert heard.wants == {"transcript"}
+    parts = [part for message in answered.messages for part in message.parts if isinstance(part, AudioPart)]
+    assert [part.transcript for part in parts] == ["2.0 seconds", "", None]
+
+
 async def test_pictures_and_every_role_are_taken(openai: AsyncOpenAI) -> None:
     messages = [
         {"role": "developer", "content": "Be brief."},
@@ -183,16 +211,7 @@ async def test_pictures_and_every_role_are_taken(openai: AsyncOpenAI) -> None:
 async def test_a_video_is_some_pictures_and_its_sound_to_a_model_that_sees_no_video(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[EngineRequest] = []
-    engine = server.service.engine_host.engine
-    assert isinstance(engine, Engine)
-    whole = engine.open
-
-    def opened(request: EngineRequest, inputs: Any = None) -> Any:
-        asked.append(request)
-        return whole(request, inputs)
-
-    monkeypatch.setattr(engine, "open", opened)
+    asked = requests_of(server, monkeypatch)
     part = {"type": "video_url", "video_url": {"url": url(video(6.0, fps=4))}}
     written = await post(server, messages=user({"type": "text", "text": "say: seen"}, part))
     spoken = await post(server, messages=user(part))

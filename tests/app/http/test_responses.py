@@ -154,7 +154,8 @@ async def test_what_is_sent_becomes_the_engine_s_messages(server: Running, asked
             {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Be quick."}]},
         ],
     )  # fmt: skip
-    (request,) = asked
+    heard, request = asked
+    assert heard.wants == {"transcript"}
     roles = ["system", "system", "user", "assistant", "tool", "tool", "system", "user"]
     assert [message.role for message in request.messages] == roles
     assert [type(part) for part in request.messages[2].parts] == [TextPart, ImagePart, AudioPart]

@@ -51,7 +51,8 @@ WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
 
 class FakeChunks:
-    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug``, ``wait`` or ``length``.
+    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug``, ``wait``, ``stay`` or
+    ``length``. With ``stay`` the answer does not end.
 
     ``only call`` calls the function without a word.
     """
@@ -97,6 +98,8 @@ class FakeChunks:
                 raise StageFailed("the talker broke")
             if word == "bug":
                 raise ZeroDivisionError
+        if word == "stay":
+            await asyncio.Event().wait()
         yield Usage(3, 2, finish="length" if word == "length" else "stop")
 
     def played(self, skipped_s: float = 0.0) -> None:
@@ -306,6 +309,16 @@ def _check_within(open_now: list[str], event: dict[str, Any]) -> None:
         assert f"content_part:{event['output_index']}" in open_now
 
 
+@pytest.mark.parametrize("choice", ["required", "look", {"type": "function", "name": "look"}])
+async def test_a_choice_of_a_tool_that_is_not_offered_is_refused(choice: Any) -> None:
+    async with talking() as talk:
+        await talk.typed("hi", tool_choice=choice)
+        refusal = talk.of("error")[-1]["error"]
+        assert (refusal["code"], refusal["param"]) == ("invalid_value", "tool_choice")
+        await talk.typed("again", tool_choice=choice, tools=[{"type": "function", "name": "look"}])
+        assert talk.statuses() == ["completed"]
+
+
 async def test_a_request_carries_what_the_session_and_the_response_say() -> None:
     async with talking() as talk:
         tool = {"type": "function", "name": "look", "description": "Look.", "parameters": {"type": "object"}}
@@ -487,6 +500,20 @@ async def test_a_barge_in_cuts_the_next_prompt_to_what_was_heard_even_without_a_
         await talk.hear(tone(0.3))
     assert talk.engine.requests[-1].messages[-1].parts == (TextPart("one"),)
     assert talk.engine.requests[-1].messages[-1].token_ids is None
+
+
+async def test_a_truncate_before_the_answer_ends_is_in_the_next_prompt() -> None:
+    """Clients that stop the playback themselves may truncate first and cancel then."""
+    async with talking() as talk:
+        await talk.typed("stay")
+        item_id = talk.of("response.output_item.added")[0]["item"]["id"]
+        await talk.say("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
+        assert talk.of("conversation.item.truncated")[0]["parley"] == {"heard_text": "one"}
+        talk.now_s += 10
+        await talk.say("response.cancel")
+        await talk.typed("and?")
+        assert talk.statuses() == ["cancelled", "completed"]
+    assert talk.engine.requests[-1].messages[1].parts == (TextPart("one"),)
 
 
 async def test_a_truncate_in_mid_speech_is_in_the_prompt_of_the_answer() -> None:

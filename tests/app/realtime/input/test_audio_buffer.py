@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from app.realtime.input import InputAudioBuffer, TurnEvent
+from app.realtime.input.turn_detector import Silero
 from app.realtime.input.turn_events import TurnCommitted, TurnPaused, TurnResumed, TurnStarted, TurnStopped
 from app.realtime.ports import Eagerness, EndpointingContext
 from app.realtime.protocol.options import SessionOptions, session_options
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
+from tests.app.realtime.input.test_turn_detector import pcm16, speech
 from tests.app.realtime.test_session import FakeEngine, Talk, talking
-from tests.app.rig import silence, tone
+from tests.app.rig import LoudnessVad, silence, tone
 
 SEMANTIC = {"type": "semantic_vad", "eagerness": "low"}
 
@@ -50,13 +52,20 @@ class Listening:
     """A buffer with the context of a session, whose events are kept."""
 
     def __init__(
-        self, noise_reduction: Any = None, engine: Any = None, judge: Any = None, words: Any = None, **detection: Any
+        self,
+        noise_reduction: Any = None,
+        engine: Any = None,
+        judge: Any = None,
+        words: Any = None,
+        vad: Any = LoudnessVad,
+        **detection: Any,
     ) -> None:
         self.end_of_turn, self.events = judge or Judge(), list[TurnEvent]()
         context: SessionContext = dataclasses.replace(
             Talk(engine or FakeEngine()).session._context,
             end_of_turn=self.end_of_turn,
             end_of_turn_models={} if words is None else {"words": words},
+            vad=vad,
         )
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(SessionOptions(), {"audio": {"input": input}})
@@ -65,6 +74,20 @@ class Listening:
     async def append(self, *pieces: Any) -> None:
         for pcm in pieces:
             await self.buffer.append(pcm.tobytes())
+
+
+@pytest.mark.parametrize("ended", [InputAudioBuffer.commit, InputAudioBuffer.clear])
+async def test_the_silence_after_a_commit_or_clear_in_mid_word_is_no_turn(
+    ended: Callable[[InputAudioBuffer], None],
+) -> None:
+    for cut in range(10_000, 18_000, 1_000):
+        listening = Listening(type="server_vad", vad=Silero)
+        await listening.buffer.add_samples(pcm16(speech("slt", 3)[:cut]))
+        assert [type(event) for event in listening.events] == [TurnStarted]
+        ended(listening.buffer)
+        known = len(listening.events)
+        await listening.append(silence(0.5))
+        assert len(listening.events) == known
 
 
 async def test_how_a_voice_fell_is_judged_in_its_pause_and_forgotten_once_it_goes_on() -> None:

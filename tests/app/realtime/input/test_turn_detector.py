@@ -17,6 +17,7 @@ from app.realtime.input.echo_guard import EchoGuard
 from app.realtime.input.playback_timeline import PlaybackTimeline
 from app.realtime.input.turn_detector import (
     CHUNK,
+    Silero,
     TurnConfig,
     TurnDetector,
     VoiceEvent,
@@ -241,6 +242,25 @@ def test_silero_finds_where_speech_is(voice: str) -> None:
     assert 500 <= start.audio_start_ms <= 1000
     assert abs(stop.speech_end_ms - end_ms) < 200
     assert stop.audio_end_ms - stop.speech_end_ms in (500, 501)
+
+
+@pytest.mark.parametrize("voice", ["slt", "awb", "kal16"])
+def test_the_silence_after_a_turn_that_the_client_ended_in_mid_word_starts_no_turn(voice: str) -> None:
+    wave = speech(voice, 3)
+    for cut in range(MIC_RATE_HZ // 2, len(wave), MIC_RATE_HZ // 10):
+        detector = TurnDetector()
+        assert [type(event) for event in feed(detector, pcm16(wave[:cut]))] == [VoiceStarted]
+        detector.restart(Silero())
+        assert detector.position == cut
+        assert not feed(detector, pcm16(hush(0.5)))
+
+
+def test_speech_that_goes_on_after_a_restart_starts_a_turn_there() -> None:
+    wave = speech("slt", 3)
+    detector = TurnDetector()
+    feed(detector, pcm16(wave[:MIC_RATE_HZ]))
+    detector.restart(Silero())
+    assert feed(detector, pcm16(wave[MIC_RATE_HZ:]))[0] == VoiceStarted(1000)
 
 
 def pink(rng: np.random.Generator, n: int) -> Wave:

@@ -30,6 +30,9 @@ SAY = Request(id="say", session="s", messages=(), say=TEXT)
 
 
 class Deaf:
+    async def before_request(self, task: ResponseTask) -> None:
+        """Nothing is missing from the prompt."""
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 

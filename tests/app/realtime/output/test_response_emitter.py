@@ -18,7 +18,7 @@ from app.realtime.protocol import server_events
 from app.realtime.protocol.items import AssistantAudio, CallItem, MessageItem, MessageText
 from app.realtime.protocol.options import Extras, ResponseOptions, SessionOptions, response_options
 from app.realtime.protocol.server_events import ResponseUsage
-from engine import ModelInfo, TokenIds, Usage
+from engine import ModelInfo, TextPart, TokenIds, Usage
 
 MODEL = ModelInfo(name="m", frame_s=0.04, tokenizer="words")
 
@@ -253,3 +253,19 @@ def test_nothing_is_cut_where_all_the_words_were_heard_or_none_is_said(modality:
         response.audio(packet(0.1))
     response.close("cancelled", played_samples=2_400 if modality == "audio" else 0)
     assert "ItemTruncated" not in kinds(told)
+
+
+@pytest.mark.parametrize(("outcome", "played"), [("completed", None), ("cancelled", 7_200)])
+def test_an_answer_that_the_client_truncates_before_its_end_stays_truncated(outcome: Any, played: int | None) -> None:
+    response, conversation, told = opened()
+    response.text("one two", ())
+    response.reached([(2_400, 3), (7_200, 7)])
+    response.audio(packet(0.2))
+    (item_id,) = (notice.ref.item_id for notice in told if isinstance(notice, server_events.MessageCreatedEvent))
+    response.store_progress("another")
+    response.store_progress(item_id)
+    assert conversation.truncate(item_id, 0, 150) == "one"
+    response.audio(packet(0.2))
+    response.close(outcome, played_samples=played)
+    (message,) = prompt("", conversation.items)
+    assert message.parts == (TextPart("one"),)
