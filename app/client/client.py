@@ -263,6 +263,8 @@ class Client:
                 self._take(await self._channel.receive(), self._now())
         except ClientError as error:
             self._lost = error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # a field is missing or has another type
+            self._lost = ClientError(f"the server sent an invalid event: {error!r}")
         finally:
             for answer in [*self._asked.values(), *self._answers.values()]:
                 answer.fail(self._gone())
@@ -290,7 +292,8 @@ class Client:
                     answer.player.resume(now_s)
             case SpeechStarted():
                 for deadline in self._cancellable:
-                    deadline.reschedule(0.0)
+                    if not deadline.expired():  # a cancelled function may still clean up
+                        deadline.reschedule(0.0)
             case Error() if event.event_id in self._asked:
                 self._asked[event.event_id].fail(ClientError(event.message, event.code))
             case Error() if event.event_id in self._said:

@@ -122,7 +122,7 @@ class CallChannel:
     async def receive(self) -> Event:
         event = await self._events.get()
         if event is None:
-            self._lose()
+            self._events.put_nowait(None)  # for further calls
             raise self._gone()
         return event
 

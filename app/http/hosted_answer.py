@@ -60,7 +60,7 @@ class HostedToolAccess:
             messages = with_transcript(tuple(asked.request.messages), growing.transcript)
             round = replace(request, id=f"{asked.request.id}_{n}", messages=(*messages, *growing.messages()))
             if not left:  # no calls left: answer with the results so far
-                round = replace(round, tools=own)
+                round = replace(round, tools=own, tool_choice=round.tool_choice if own else "auto")
             called = left < self.most_calls
             await run(service, asked.model, round, teller.take, figures, patient=called)
             if not growing.due:

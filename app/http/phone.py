@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.access.tls import addresses, is_any
 from app.client_address import parsed
 from app.http.qr_code import MAX_BYTES, QUIET, qr_code, svg_path
-from app.http_errors import RESPONSES
+from app.http_errors import RESPONSES, HttpRefusal
 from app.service import Service
 
 
@@ -32,7 +32,10 @@ def phone(service: Service) -> APIRouter:
     async def address(  # pyright: ignore[reportUnusedFunction]
         page: Annotated[str, Query(pattern="^https?://", max_length=MAX_BYTES)],
     ) -> PhoneAddress:
-        url = reachable(page, service.settings.host)
+        try:
+            url = reachable(page, service.settings.host)
+        except ValueError:
+            raise HttpRefusal(400, "invalid_value", "page is not a valid URL.", "page") from None
         if url is None or len(url.encode()) > MAX_BYTES:
             return PhoneAddress(url=None)
         code = qr_code(url)
@@ -42,7 +45,7 @@ def phone(service: Service) -> APIRouter:
 
 
 def reachable(page: str, host: str) -> str | None:
-    """Return the page's address as other machines reach it; None if they can't.
+    """Return the page's address as other machines reach it; None if they can't. Raises ValueError for an invalid URL.
 
     Args:
         page: The address in the browser that asks.

@@ -1,19 +1,29 @@
 """The fraction of each stage's slots that answers over HTTP may use. The rest stays free for sessions.
 
 HTTP answers run as fast as the engine can, one after the other, while a session needs a slot the moment its user stops
-speaking. So HTTP requests wait in a queue, first come, first served, and sessions never wait for them.
+speaking. So HTTP requests wait in a queue, and sessions never wait for them. Requests that share a stage are served in
+the order of their arrival; requests to another model do not wait for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 Slots = Callable[[], Mapping[str, int]]
 """A function that returns, for each stage that a request passes, how many requests like it the stage has slots for
 now."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    """A request in the queue, and the stages that it passes."""
+
+    stages: frozenset[str]
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class HttpSlotLimiter:
@@ -23,7 +33,7 @@ class HttpSlotLimiter:
         self._wait_s = wait_s
         self._share = share
         self._held = Counter[str]()
-        self._line: deque[asyncio.Event] = deque()
+        self._line: deque[_Waiter] = deque()
 
     @property
     def waiting(self) -> int:
@@ -46,23 +56,31 @@ class HttpSlotLimiter:
             self._call()
 
     async def _turn(self, slots: Slots, wait_s: float | None) -> tuple[str, ...]:
-        """Wait until this request is first in the queue and each stage has room. Returns the stages."""
-        turn = asyncio.Event()
-        self._line.append(turn)
+        """Wait until no earlier request shares a stage and each stage has room. Returns the stages."""
+        waiter = _Waiter(frozenset(slots()))
+        self._line.append(waiter)
         try:
             async with asyncio.timeout(wait_s):
-                while not (self._line[0] is turn and self._room(found := slots())):
-                    turn.clear()
-                    await turn.wait()
+                while not (waiter in self._first() and self._room(found := slots())):
+                    waiter.turn.clear()
+                    await waiter.turn.wait()
             return tuple(found)
         finally:
-            self._line.remove(turn)
+            self._line.remove(waiter)
             self._call()  # if this request gave up, the next one is first
 
     def _room(self, slots: Mapping[str, int]) -> bool:
         return all(self._held[stage] < max(1, int(self._share * number)) for stage, number in slots.items())
 
+    def _first(self) -> Iterator[_Waiter]:
+        """Yield the requests in the queue that share no stage with an earlier one."""
+        taken = set[str]()
+        for waiter in self._line:
+            if taken.isdisjoint(waiter.stages):
+                yield waiter
+            taken |= waiter.stages
+
     def _call(self) -> None:
-        """Wake the first request in the queue, which then checks for room."""
-        if self._line:
-            self._line[0].set()
+        """Wake the requests that are first at their stages, which then check for room."""
+        for waiter in self._first():
+            waiter.turn.set()

@@ -258,7 +258,10 @@ class GrowingResponse:
         return [event("mcp_call_arguments.done", call.place(), arguments=call.arguments)]
 
     def _call(self, call_id: str) -> _AnyCall | None:
-        return next((one for one in self._items if isinstance(one, _AnyCall) and one.call_id == call_id), None)
+        """Return the call of this id in the current answer. An earlier answer of the response may have used it too."""
+        calls = (one for one in reversed(self._items) if isinstance(one, _AnyCall) and one.call_id == call_id)
+        last = next(calls, None)
+        return None if isinstance(last, HostedCall) and last.result is not None else last
 
     def _open(self, item: _Item) -> list[Event]:
         self._items.append(item)

@@ -96,7 +96,9 @@ class ToolCallAssembler:
             return known[-1]
         if len(self._calls) == MOST_CALLS:
             raise StageFailed(f"The language model calls more than {MOST_CALLS} functions in one answer.")
-        self._calls.append(_Call(index, id or f"call_{self._name}_{len(self._calls)}"))
+        if not id or any(call.id == id for call in self._calls):
+            id = f"call_{self._name}_{len(self._calls)}"
+        self._calls.append(_Call(index, id))
         return self._calls[-1]
 
 

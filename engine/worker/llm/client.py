@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from engine.errors import EngineError
+from engine.errors import EngineError, StageFailed
 from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.event_stream import EventStreamReader
@@ -127,7 +127,8 @@ class ChatClient:
         ):
             while (data := await _next(events, decoder, patience)) is not None:
                 length = decoder.length
-                deltas = decoder.feed(data)
+                if (deltas := _fed(decoder, data)) is None:
+                    break
                 if decoder.length > length:
                     patience.progress()
                 for delta in deltas:
@@ -173,5 +174,16 @@ async def _next(events: AsyncIterator[str], decoder: ChatStreamDecoder, patience
         return await patience.wait(anext(events, None))
     except (EngineError, httpx2.HTTPError):
         if decoder.finished:
+            return None
+        raise
+
+
+def _fed(decoder: ChatStreamDecoder, data: str) -> list[Delta] | None:
+    """Return what an event adds to the answer; None for an error that follows a complete answer."""
+    complete = decoder.finished
+    try:
+        return decoder.feed(data)
+    except (ServerRefusal, StageFailed):
+        if complete:
             return None
         raise

@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
+from engine.errors import StageFailed
+
 T = TypeVar("T")
 
 
@@ -54,6 +56,9 @@ class Prefetcher(AsyncIterator[T]):
                 async for item in items:
                     self._give(item)
                     await self._room.acquire()
+        except asyncio.CancelledError:
+            self._give(_End(StageFailed("The request was cancelled unexpectedly; try again.")))  # by a library
+            raise
         except Exception as error:  # noqa: BLE001 - passed on to the reader
             self._give(_End(error))
         else:

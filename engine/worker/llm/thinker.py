@@ -81,7 +81,7 @@ class ChatThinker(Streamed):
                 async for _ in deltas:
                     pass
         except EngineError:
-            self._logged_tools = True
+            pass
         finally:
             warming.over.set()
             if self._warming.get(request.session) is warming:

@@ -43,6 +43,17 @@ async def test_sound_that_overtakes_its_event_is_heard() -> None:
         await connection.close()
 
 
+async def test_a_call_that_has_ended_says_so_each_time() -> None:
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    line = CallChannel(connection)
+    line.close()
+    await connection.close()
+    async with asyncio.timeout(20):
+        for _ in range(2):
+            with pytest.raises(ClientError, match="has ended"):
+                await line.receive()
+
+
 async def test_a_spoken_turn(server: Running) -> None:
     async with connect(server.http, transport="webrtc") as client:
         await client.speak(np.concatenate([silence(0.2), tone(0.5)]))

@@ -239,6 +239,19 @@ async def test_a_thinker_that_must_call_calls_once(server: Running, library: Lib
     assert text(body) == "The tool says: Emma is on shelf nine"
 
 
+async def test_approved_calls_that_use_up_the_limit_leave_nothing_that_must_be_called(
+    server: Running, library: Library
+) -> None:
+    tools = [library.entry(require_approval="always")]
+    asked = await whole(server, tools=tools)
+    (request,) = of(asked, "mcp_approval_request")
+    response = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+    more: dict[str, Any] = {"tools": tools, "tool_choice": "required", "max_tool_calls": 1}
+    done = await whole(server, input=[response], previous_response_id=asked["id"], **more)
+    assert text(done) == "The tool says: Emma is on shelf nine"
+    assert len(library.calls) == 1
+
+
 @pytest.mark.parametrize(
     ("entry", "param"),
     [

@@ -54,6 +54,17 @@ async def test_one_that_needs_less_does_not_overtake_and_follows_at_once() -> No
         never.set()
 
 
+async def test_a_request_to_another_model_does_not_wait_for_those_before_it() -> None:
+    line, taken, leave = HttpSlotLimiter(60.0, 0.5), list[str](), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for name, stage in (("first", "a:thinker"), ("second", "a:thinker"), ("other", "b:thinker")):
+            group.create_task(held(line, taken, name, leave, **{stage: 1}))
+        await turns()
+        assert taken == ["first", "other"]
+        leave.set()
+    assert taken == ["first", "other", "second"]
+
+
 async def test_one_waits_no_longer_than_it_may_and_who_leaves_the_line_holds_up_nobody() -> None:
     line, taken, leave = HttpSlotLimiter(0.0, 0.5), list[str](), asyncio.Event()
     async with asyncio.TaskGroup() as group:

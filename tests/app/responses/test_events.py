@@ -14,8 +14,11 @@ from openai.types.responses import Response, ResponseStreamEvent
 from app.http.question import EngineCall
 from app.http.response_teller import ResponseTeller
 from app.http_errors import HttpRefusal
+from app.mcp import CallResult, HostedTool, ToolServer, ToolServerEntry
+from app.mcp.tool_server import Visits
 from app.responses.events import Event, GrowingResponse
 from app.responses.figures import Figures
+from app.settings import McpServer
 from engine import (
     Audio,
     Codes,
@@ -154,3 +157,19 @@ async def test_a_failure_has_a_code_that_the_types_know(status: int, code: str) 
     strictly(ResponseStreamEvent, event)
     assert event["response"]["error"] == {"code": code, "message": "It broke."}
     assert event["response"]["output"][0]["status"] == "incomplete"
+
+
+async def test_a_second_call_with_the_id_of_a_finished_one_is_a_call_of_its_own() -> None:
+    """Some servers number the calls of each answer from the start, and a response can take several answers."""
+    entry = ToolServerEntry("library", "http://127.0.0.1:1", require_approval="never")
+    library = ToolServer(entry, McpServer(url="http://127.0.0.1:1"), Visits())
+    growing = GrowingResponse(HEAD)
+    growing.hosted = {"shelf": HostedTool(library, "shelf", "shelf", "", {}, {}, 0)}
+    growing.take(ToolCall("call_0", "shelf", '{"title": "Emma"}'))
+    growing.ran(growing.due[0], CallResult("nine"))
+    events = growing.take(ToolCall("call_0", "shelf", '{"title": "Persuasion"}'))
+    assert types(events) == [
+        "output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done",
+    ]  # fmt: skip
+    assert [call.arguments for call in growing.due] == ['{"title": "Persuasion"}']
+    assert [item["arguments"] for item in growing.body()["output"]] == ['{"title": "Emma"}', '{"title": "Persuasion"}']

@@ -65,13 +65,10 @@ class OpenAiTtsStage(Streamed):
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         texts = Prefetcher(clauses(req, inputs), CLAUSES_AHEAD, f"{req.request.id}:clauses")
         sayings = Prefetcher(self._sayings(req, texts), 1, f"{req.request.id}:say")
-        try:
-            async with aclosing(self._audio(req, sayings)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        finally:
-            await sayings.aclose()
-            await texts.aclose()
+        # Each is closed even if closing the one before is cancelled.
+        async with aclosing(texts), aclosing(sayings), aclosing(self._audio(req, sayings)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def _sayings(
         self, req: StageRequest, texts: AsyncIterator[Clause]

@@ -110,6 +110,12 @@ async def test_an_answer_that_is_complete_waits_for_no_end_of_its_stream(monkeyp
         assert await answered(client) == ANSWER
 
 
+@pytest.mark.parametrize("late", [{"error": {"message": "no usage", "code": 500}}, "gone"])
+async def test_an_error_that_follows_a_complete_answer_is_no_error_of_it(late: Any) -> None:
+    async with scripted(stream(*words("Good ", "day"), late)) as server, asking(server) as client:
+        assert await answered(client) == ANSWER
+
+
 async def test_a_body_that_is_json_and_no_stream_is_an_answer() -> None:
     whole = {
         "choices": [{"message": {"content": "Good day"}, "finish_reason": "stop"}],

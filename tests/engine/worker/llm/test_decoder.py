@@ -96,10 +96,15 @@ def test_a_call_in_pieces_is_told_as_it_comes_and_then_whole() -> None:
         ([call("{", index=0, id="a", name="one"), call("}", index=0, id="z", name="")], [("a", "one", "{}")]),
         ([call("{}", index=0), call(index=0, name="one")], [("call_r_0", "one", "{}")]),
         ([call(index=0, id="a", name="one")], [("a", "one", "{}")]),
+        (
+            [call("{}", index=0, id="a", name="one"), call("{}", index=1, id="a", name="two")],
+            [("a", "one", "{}"), ("call_r_1", "two", "{}")],
+        ),
     ],
     ids=[
         "out of order", "whole, without index and id", "pieces, without index and id", "pieces by id",
         "all with one index", "the name with each piece", "another id with each piece", "the name last", "no arguments",
+        "all with one id",
     ],
 )  # fmt: skip
 def test_calls_are_put_together_however_they_come(events: list[Any], whole: list[tuple[str, str, str]]) -> None:

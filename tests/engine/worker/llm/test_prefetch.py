@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from engine.errors import StageFailed
 from engine.worker.llm.prefetch import Prefetcher
 from tests.engine.fakes import turns
 
@@ -51,6 +52,19 @@ async def test_an_error_comes_behind_what_came_before_it_and_again() -> None:
     assert [await anext(ahead), await anext(ahead)] == [0, 1]
     for _ in range(2):
         with pytest.raises(ValueError, match="x"):
+            await anext(ahead)
+    await ahead.aclose()
+
+
+async def test_a_library_that_cancels_the_generator_leaves_no_reader_waiting() -> None:
+    async def items() -> AsyncGenerator[int]:
+        yield 0
+        raise asyncio.CancelledError
+
+    ahead = Prefetcher(items(), 10, "test")
+    async with asyncio.timeout(20):
+        assert await anext(ahead) == 0
+        with pytest.raises(StageFailed, match="cancelled"):
             await anext(ahead)
     await ahead.aclose()
 

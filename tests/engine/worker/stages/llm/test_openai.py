@@ -346,6 +346,16 @@ async def test_tools_that_the_model_is_not_offered_are_logged_once(caplog: pytes
     assert caplog.messages == ["m is not offered the session's tools (tools: false). This is logged once."]
 
 
+async def test_a_failed_preparation_does_not_suppress_that_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "engine.worker.llm")
+    async with scripted(answer(500, {}), stream(*words("yes"))) as server:
+        stage = OpenAiLlmStage(StageConfig(options={"url": server.url, "model": "m", "tools": False}))
+        await stage.prepare(conversation("Hello.", "Good day.", live=True))
+        assert [chunk async for chunk in stage.answer(conversation("Hi.", tools=(ToolDefinition("look"),)), of(()))]
+        await stage.aclose()
+    assert "m is not offered the session's tools (tools: false). This is logged once." in caplog.messages
+
+
 async def test_nothing_is_read_ahead_of_a_conversation_that_has_not_begun() -> None:
     async with scripted(stream(*words("never"))) as server:
         stage = thinker(server)

@@ -15,12 +15,15 @@ import pytest
 
 from engine.audio.resampler import resample
 from engine.chunk import Audio, Text, VoiceText
-from engine.core import SPEAKER_RATE_HZ
+from engine.core import SPEAKER_RATE_HZ, Request
 from engine.errors import ConfigError
 from engine.ipc import messages
+from engine.stream import Stream
+from engine.worker.pace import OneFrame
 from engine.worker.process.stage_loader import make
 from engine.worker.remote import watch
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from engine.worker.tts.clauses import Clauses
 from tests.engine.fakes import Desk, only, opened, turns, until, working
 from tests.engine.worker.llm.scripted import (
@@ -443,3 +446,25 @@ def test_what_the_voice_says_of_itself() -> None:
 def test_options_that_cannot_be_are_told(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         voice(**{"url": "http://127.0.0.1:8880/v1", **options})
+
+
+@pytest.mark.parametrize("later", range(1, 6))
+async def test_a_voice_that_is_cancelled_twice_leaves_no_task(later: int) -> None:
+    """The run ends, and its client leaves before the voice has cleaned up."""
+
+    async def speak(stage: Any, inputs: Stream) -> None:
+        async for _ in stage.adapt(StageRequest(Request(id="r", session="s", messages=()), 0, OneFrame()), inputs):
+            pass
+
+    async with scripted(sound(b"\0\0" * 4800, ends=False), models=answer(404)) as server:
+        stage, inputs = voice(server.url), Stream()
+        task = asyncio.create_task(speak(stage, inputs))
+        inputs.put(VoiceText(TEXT, 0))
+        await until(lambda: bool(server.asked))
+        task.cancel()
+        await turns(later)
+        task.cancel()
+        await asyncio.wait([task])
+        await turns(50)
+        assert not [one for one in asyncio.all_tasks() if one.get_name().startswith("r:")]
+        await stage.aclose()
