@@ -117,6 +117,7 @@ class _Files(StaticFiles):
         if scope["type"] == "websocket":
             await refuse(scope, send, 404, "not_found", "No WebSocket at this path: use /v1/realtime.")
         elif scope["method"] not in ("GET", "HEAD"):
-            await refuse(scope, send, 404, "not_found", "This path accepts only GET and HEAD: see /docs for the API.")
+            message = f"No {scope['method']} request is served at this path: see /docs for the API."
+            await refuse(scope, send, 404, "not_found", message)
         else:
             await super().__call__(scope, receive, send)

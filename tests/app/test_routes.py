@@ -151,3 +151,10 @@ async def test_a_route_lets_in_who_is_written_here_and_nobody_else(
     told = {asker: await asked(server, method, path, keys.get(asker)) for asker in askers}
     assert {asker for asker, status in told.items() if status not in (401, 403)} == LETS_IN[ROWS[method, path]], told
     assert all(status < 500 for status in told.values()), told
+
+
+async def test_a_request_that_no_route_serves_is_told_so(server: Running) -> None:
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        answer = await http.post("/v1/audio/translations", json={})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].startswith("No POST request is served at this path")

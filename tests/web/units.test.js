@@ -286,6 +286,24 @@ test("a marked turn is answered when the server has it, and an empty one is not"
   assert.deepEqual(types(), []);
 });
 
+test("a question that waits for the end of an answer as a key is pressed is answered with the turn", () => {
+  for (const empty of [false, true]) {
+    const { client, say, sent, types } = talking();
+    ask(client, "one");
+    say("response.created", created);
+    ask(client, "two");
+    client.beginTurn();
+    types();
+    say("response.done", done("cancelled"));
+    assert.deepEqual(types(), ["conversation.item.create"], "nothing is answered while the key is held");
+    client.commitTurn();
+    const [{ event_id }] = sent;
+    if (empty) say("error", { error: { code: "input_audio_buffer_commit_empty", event_id, message: "empty" } });
+    else say("input_audio_buffer.committed", { item_id: "u" });
+    assert.deepEqual(types(), ["input_audio_buffer.commit", "response.create"]);
+  }
+});
+
 /** Two turns that were marked before the server said anything of the first. */
 function marking() {
   const both = talking();

@@ -218,6 +218,19 @@ test("a device that the user allows when nobody wants it any more is let go", as
   assert.equal(voice.inputs.camera, null);
 });
 
+test("who stops while a question waits for the end of an answer gets none to it", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  voice.ask("two");
+  voice.stop();
+  browser.socket.types();
+  await browser.socket.say("response.done", { response: { id: "r", status: "cancelled" } });
+  assert.deepEqual(browser.socket.types(), ["conversation.item.create"]);
+  voice.ask("three");
+  assert.deepEqual(browser.socket.types(), ["conversation.item.create", "response.create"]);
+});
+
 test("an answer that is paused goes on although the microphone, over which it was, has gone away", async (t) => {
   const { voice, browser } = await talking(t);
   void voice.inputs.listen(null);

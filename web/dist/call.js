@@ -1,4 +1,4 @@
-import{a as e,i as t,n,o as r,r as i,s as a,t as o}from"./library-CcnziSf_.js";var s={idle:``,connecting:`Connecting …`,lost:`The connection is lost; trying again …`,waiting:`The server is full: you are in line`,ready:`The microphone is off`,muted:`Muted`,listening:`Listening`,hearing:`I hear you`,thinking:`Thinking …`,speaking:`Speaking`},c=`
+import{a as e,i as t,n,o as r,r as i,s as a,t as o}from"./library-BUSEvbZb.js";var s={idle:``,connecting:`Connecting …`,lost:`The connection is lost; trying again …`,waiting:`The server is full: you are in line`,ready:`The microphone is off`,muted:`Muted`,listening:`Listening`,hearing:`I hear you`,thinking:`Thinking …`,speaking:`Speaking`},c=`
   :host { display: inline-grid; grid-template-columns: auto auto; justify-content: start; align-items: center; gap: 0.4em; font: inherit; max-width: 24em; }
   :host([hidden]) { display: none; }
   button { font: inherit; min-height: 2.75em; padding: 0.5em 1.2em; border: 0; border-radius: 2em; cursor: pointer; background: var(--parley-color, #2456d6); color: var(--parley-text, #fff); }

@@ -1,1 +1,1 @@
-export{o as Problem,n as STEPS,t as Trial,r as VoiceClient,a as devices,i as keyFrom,s as problemOf}from"./library-CcnziSf_.js";
+export{o as Problem,n as STEPS,t as Trial,r as VoiceClient,a as devices,i as keyFrom,s as problemOf}from"./library-BUSEvbZb.js";

@@ -126,8 +126,15 @@ export class RealtimeClient {
 
   /** One answer to all that was said by the time it begins. */
   respond(): void {
-    this.held = this.held.filter((event) => event.type !== "response.create" || isPages(event));
+    this.dropQuestion();
     this.whenFree({ type: "response.create", event_id: this.idFor("ask") });
+  }
+
+  /** No answer to what was said and waits for the end of the current one. Returns whether one was wanted. */
+  dropQuestion(): boolean {
+    const { length } = this.held;
+    this.held = this.held.filter((event) => event.type !== "response.create" || isPages(event));
+    return this.held.length < length;
   }
 
   /** The result of a function that the model called. */
@@ -151,6 +158,7 @@ export class RealtimeClient {
   beginTurn(): void {
     this.marking = true;
     this.cancel();
+    this.owed ||= this.dropQuestion(); // no answer begins meanwhile
     this.events.send({ type: "input_audio_buffer.clear" });
   }
 

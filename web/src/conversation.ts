@@ -118,7 +118,7 @@ export class Conversation {
 
   /** Something typed or shown, to be answered. */
   say(saying: Saying): void {
-    this.stop();
+    this.giveWay();
     const item = this.client.say(saying);
     this.tell("text", "user", item, saying.text ?? "A picture", true);
     if (saying.picture !== undefined) this.tell("picture", saying.picture, item);
@@ -133,11 +133,10 @@ export class Conversation {
     else this.tell("picture", picture, item);
   }
 
-  /** End the answer. */
+  /** End the answer. A question that waits for its end gets none. */
   stop(): void {
-    this.client.cancel();
-    this.silence();
-    this.clock.forget();
+    this.client.dropQuestion();
+    this.giveWay();
   }
 
   /** The microphone is gone: where nothing takes its place, the server would wait for the end of the turn for good. */
@@ -149,7 +148,7 @@ export class Conversation {
 
   /** A turn begins that the user marks: nothing of before counts. */
   beginTurn(): void {
-    this.stop();
+    this.giveWay();
     this.shown = null;
     this.client.beginTurn();
   }
@@ -194,6 +193,13 @@ export class Conversation {
     this.userSpeaking = this.overlapping = false;
     this.clock.forget();
     this.client.reset();
+  }
+
+  /** The answer ends: the user says something. */
+  private giveWay(): void {
+    this.client.cancel();
+    this.silence();
+    this.clock.forget();
   }
 
   private speechStarted(item: string): void {

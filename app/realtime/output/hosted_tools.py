@@ -209,12 +209,12 @@ class HostedTools:
         for one in self._served.values():
             if self._group is None or one.begun:
                 continue
-            one.begun = True
             item = ToolListItem(id=new_id("mcpl"), server_label=one.server.entry.server_label)
             try:
                 previous = self._conversation.add(item)
             except Refusal:
                 return
+            one.begun = True
             self._emit(server_events.ToolListBegunEvent(item, previous))
             self._begin(self._list(one, item, previous), f"mcp-list:{item.id}")
 

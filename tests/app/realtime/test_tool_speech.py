@@ -13,6 +13,7 @@ import pytest
 from app.mcp import CallResult, HostedTool, ToolServerError, ToolServers
 from app.mcp.entry import ToolServerEntry
 from app.realtime.protocol import ToolOptions
+from app.settings import Limits
 from engine import Overloaded
 from engine.core import ToolResultPart
 from tests.app.realtime.test_session import Talk, talking
@@ -260,6 +261,17 @@ async def test_a_bug_in_a_list_of_tools_is_its_failure_and_the_session_goes_on(m
         assert len(talk.of("mcp_list_tools.failed")) == 1
         await talk.typed("hi")
         assert talk.statuses() == ["completed"]
+
+
+async def test_tools_for_whose_list_there_was_no_room_are_listed_once_there_is() -> None:
+    async with talking(tool_servers=SlowServer(), limits=Limits(items=1)) as talk:
+        item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+        await talk.say("conversation.item.create", item=item)
+        await hosting(talk)
+        assert not talk.of("mcp_list_tools.in_progress")
+        await talk.say("conversation.item.delete", item_id="mine")
+        await hosting(talk)
+        assert len(talk.of("mcp_list_tools.completed")) == 1
 
 
 async def broken(_: SlowServer) -> Any:
