@@ -125,6 +125,8 @@ class Downloader:
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f"{target.name}.{(file.sha256 or file.git_sha1 or '')[:8]}.part")
+        if _size(part) > file.size:  # of another file
+            part.unlink()
         self._progress(_size(part))
         failures = 0
         while (had := _size(part)) != file.size or not part.exists():

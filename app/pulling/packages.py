@@ -91,7 +91,8 @@ class _Share:
     def __call__(self, count: int) -> None:
         before = self.came
         self.came += count
-        self.progress(self.share * self.came // self.size - self.share * before // self.size)
+        size = max(self.size, 1)  # a registry may send an empty archive, which is refused later
+        self.progress(self.share * self.came // size - self.share * before // size)
 
 
 def _wheel(part: Part, settings: RegistrySettings, downloader: Downloader) -> Archive:

