@@ -23,7 +23,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.server import Server, config_of
 from app.service import Service
-from engine import EngineSpec, Transcript
+from engine import MIC_RATE_HZ, EngineSpec, Transcript
+from engine.errors import StageFailed
 from engine.worker.models.script import ScriptEars
 from tests.app.openai_types import strictly
 from tests.app.scripted import ROOT as ROOT
@@ -294,3 +295,14 @@ def hum(self: ScriptEars, req: Any) -> list[Transcript]:
         return []
     req.done = True
     return [Transcript("Mm-hmm.", final=True)]
+
+
+def fail_at_long_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the script's ears fail at a turn of 10 s or more."""
+    hear: Any = ScriptEars._hear
+
+    def fail(self: ScriptEars, req: Any) -> Any:
+        heard = hear(self, req)
+        return StageFailed("The ears failed.") if req.state >= 10 * MIC_RATE_HZ else heard
+
+    monkeypatch.setattr(ScriptEars, "_hear", fail)
