@@ -69,7 +69,7 @@ def speech(service: Service) -> APIRouter:
 def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     """Return the engine's request. Raises HttpRefusal."""
     if not body.input.strip():
-        raise _nothing_to_speak()
+        raise HttpRefusal(400, "invalid_value", "input contains no text to speak.", "input")
     return Request(
         id=new_id("speech"),
         session=new_id("sess"),
@@ -82,10 +82,6 @@ def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     )
 
 
-def _nothing_to_speak() -> HttpRefusal:
-    return HttpRefusal(400, "invalid_value", "input contains no text to speak.", "input")
-
-
 def spoken_chars(text: str) -> int:
     """Return the maximum number of letters in a text as it may be spoken."""
     digits = sum(one.isdigit() for one in text)
@@ -94,7 +90,7 @@ def spoken_chars(text: str) -> int:
 
 
 async def _sound(service: Service, model: str, asked: Request, format: Format, write: Write) -> Figures:
-    """Write the audio file as it is produced. Raises HttpRefusal if the voice speaks nothing of the text."""
+    """Write the audio file as it is produced."""
     encoding = encoder(format)
 
     async def take(chunk: Output) -> None:
@@ -102,8 +98,6 @@ async def _sound(service: Service, model: str, asked: Request, format: Format, w
             await write(piece)
 
     figures = await answer(service, model, asked, take)
-    if not figures.samples:
-        raise _nothing_to_speak()
     if piece := await asyncio.to_thread(encoding.end):
         await write(piece)
     return figures

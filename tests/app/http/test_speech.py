@@ -14,9 +14,6 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 
 from app.http.speech import SLOWEST_CHARS_S, spoken_chars
-from engine.chunk import Chunk
-from engine.worker.models.script import ScriptTalker
-from engine.worker.stage_request import StageRequest
 from engine.worker.tts.answer_audio import LETTER_S
 from tests.app.http.test_sound import decoded
 from tests.app.http.wav import wav_of
@@ -55,22 +52,6 @@ async def test_every_format_of_the_official_client(format: Any, kind: str, opena
     sound = decoded(wav_of(data) if format == "pcm" else data)
     assert abs(len(sound) / 24_000 - 3 * WORD_S) < 0.12  # what an MP3 or AAC encoder pads with
     assert np.abs(sound).max() > 0.1
-
-
-@pytest.mark.parametrize("stream", ["audio", "sse"])
-@pytest.mark.parametrize("format", ["mp3", "wav"])
-async def test_a_text_without_anything_to_speak_is_refused(
-    format: str, stream: str, server: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Voices make no sound of "...": an empty file could not be played."""
-    monkeypatch.setattr(ScriptTalker, "step", lambda self, reqs: [_end(req) for req in reqs])
-    answer = await post(server, input="...", response_format=format, stream_format=stream)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
-
-
-def _end(req: StageRequest) -> list[Chunk]:
-    req.done = req.ended
-    return []
 
 
 async def test_the_first_sound_leaves_before_the_last_is_made(server: Running) -> None:
