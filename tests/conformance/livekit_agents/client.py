@@ -16,6 +16,9 @@ from livekit.agents import Agent, AgentSession, function_tool
 from livekit.agents.voice import io
 from livekit.plugins import openai
 
+PAUSE_S = 2.0
+"""Silence after the user's words: semantic_vad, LiveKit's default, waits up to 1.5 s after such words."""
+
 
 class Microphone(io.AudioInput):
     """Silent until its user speaks."""
@@ -25,7 +28,7 @@ class Microphone(io.AudioInput):
         self._frames: asyncio.Queue[rtc.AudioFrame] = asyncio.Queue()
 
     async def speak(self, task: part.Task) -> None:
-        async for piece in part.voice(task):
+        async for piece in part.voice(task, PAUSE_S):
             self._frames.put_nowait(rtc.AudioFrame(piece, part.RATE_HZ, 1, len(piece) // 2))
 
     async def __anext__(self) -> rtc.AudioFrame:
