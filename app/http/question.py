@@ -25,6 +25,7 @@ from app.http.strict_schema import check_strict
 from app.http_errors import ERRORS, HttpRefusal, refusal_of
 from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
+from app.realtime.conversation.tools import check_tool_choice
 from app.realtime.session_context import SessionContext
 from app.responses.figures import Figures
 from app.service import Service
@@ -247,7 +248,7 @@ def _check(question: Question, context: SessionContext) -> None:
     if roles[-1:] == ["assistant"] and not question.hosted:
         message = "The last message is the assistant's: end with a user's or tool's message, or with instructions."
         raise HttpRefusal(400, "invalid_value", message, f"{question.path}.{last}.role" if last >= 0 else question.path)
-    _check_choice(question)
+    check_tool_choice(question.tool_choice, [tool.name for tool in question.tools], question.hosted)
     check_texts(
         question.messages,
         question.path,
@@ -256,13 +257,3 @@ def _check(question: Question, context: SessionContext) -> None:
         instructions=len(question.instructions),
         before=question.before.chars,
     )
-
-
-def _check_choice(question: Question) -> None:
-    names, choice = {tool.name for tool in question.tools}, question.tool_choice
-    if choice in {"auto", "none", *names, *(("required",) if names or question.hosted else ())}:
-        return
-    message = f"tool_choice names the function {choice[:100]!r}, which is not in tools."
-    if choice == "required":
-        message = "tool_choice is 'required', but tools is empty."
-    raise HttpRefusal(400, "invalid_value", message, "tool_choice")

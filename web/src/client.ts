@@ -130,7 +130,7 @@ export class RealtimeClient {
     this.whenFree({ type: "response.create", event_id: this.idFor("ask") });
   }
 
-  /** No answer to what was said and waits for the end of the current one. Returns whether one was wanted. */
+  /** Drops the request for an answer that waits for the end of the current one. Returns whether there was one. */
   dropQuestion(): boolean {
     const { length } = this.held;
     this.held = this.held.filter((event) => event.type !== "response.create" || isPages(event));
@@ -315,7 +315,7 @@ export class RealtimeClient {
     const { code, event_id } = error;
     const [asked, turn] = [this.asked, this.committing];
     if (asked !== null && event_id === asked["event_id"]) this.askRefused(asked, code);
-    else if (turn !== null && (event_id === turn || (!event_id && code === NOTHING_SAID))) this.turnRefused(code); // not one before
+    else if (turn !== null && (event_id === turn || (!event_id && code === NOTHING_SAID))) this.turnRefused(code);
     else if (!event_id && this.expected) this.answerRefused();
     const sentence = sentenceOf(error);
     if (sentence !== null) this.events.refused(sentence, error.message);

@@ -41,7 +41,7 @@ export class Inputs {
   async attach(line: Line | null): Promise<void> {
     this.line = line;
     await line?.hear(this.microphone);
-    if (line === this.line) await line?.see(this.camera); // else it is gone, and would look at the camera for good
+    if (line === this.line) await line?.see(this.camera); // else it was closed meanwhile, and would send stills for ever
   }
 
   mute(muted: boolean): void {

@@ -156,7 +156,7 @@ class SocketLine implements Line {
   }
 
   async silence(): ReturnType<Line["silence"]> {
-    if (this.hushed) return null; // it was told, or is about to be
+    if (this.hushed) return null; // an earlier call reports what was heard
     this.hushed = true;
     const { item } = this;
     this.item = null;

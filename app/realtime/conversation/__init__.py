@@ -9,7 +9,7 @@ from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
 from app.realtime.conversation.speech_items import is_untranscribed, with_transcript
 from app.realtime.conversation.summary import INSTRUCTION as SUMMARY_INSTRUCTION
-from app.realtime.conversation.tools import OfferedTools, functions_only, report_tool_servers
+from app.realtime.conversation.tools import OfferedTools, check_tool_choice, functions_only, report_tool_servers
 from app.realtime.conversation.truncation import Rule, Truncation, head_chars
 from app.realtime.conversation.utterance import EARLY, Utterance
 
@@ -23,6 +23,7 @@ __all__ = [
     "Utterance",
     "check_items",
     "check_settings",
+    "check_tool_choice",
     "finished",
     "functions_only",
     "head_chars",

@@ -6,7 +6,7 @@ of tools are refused with one sentence, and the rest of the event applies. State
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -50,6 +50,18 @@ def functions_only(patch: dict[str, Any], path: str) -> OfferedTools:
     return OfferedTools(
         _with_choice({**patch, "tools": kept}), servers, tuple(entries)[:MOST_SERVERS], _refusal(kinds, path)
     )
+
+
+def check_tool_choice(choice: str, functions: Collection[str], hosted: bool = False) -> None:
+    """Raise Refusal unless ``choice`` is ``auto``, ``none``, one of these functions or, with any tool, ``required``.
+
+    ``hosted``: whether there are also tools of MCP servers.
+    """
+    if choice == "required" and not functions and not hosted:
+        raise Refusal("invalid_value", "tool_choice is 'required', but tools is empty.", "tool_choice")
+    if choice not in ("auto", "none", "required", *functions):
+        message = f"tool_choice names the function {choice[:100]!r}, which is not in tools."
+        raise Refusal("invalid_value", message, "tool_choice")
 
 
 def report_tool_servers(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.realtime.conversation import Truncation, check_items, is_untranscribed, prompt
+from app.realtime.conversation import Truncation, check_items, check_tool_choice, is_untranscribed, prompt
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.protocol import HostedItem, Item, ResponseOptions, SessionOptions
 from app.realtime.session_context import SessionContext
-from app.refusal import Refusal
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, ToolDefinition
 from engine.core import SpeechHints
@@ -91,9 +90,5 @@ def last_untranscribed(items: tuple[Item, ...]) -> str | None:
 def _choice(choice: str | dict[str, Any], tools: Sequence[ToolDefinition]) -> str:
     """Return ``auto``, ``none``, ``required``, or a function's name. Raises Refusal if no such tool is offered."""
     name = choice if isinstance(choice, str) else str(choice.get("name", "auto"))
-    if name == "required" and not tools:
-        raise Refusal("invalid_value", "tool_choice is 'required', but tools is empty.", "tool_choice")
-    if name not in ("auto", "none", "required", *(tool.name for tool in tools)):
-        message = f"tool_choice names the function {name[:100]!r}, which is not in tools."
-        raise Refusal("invalid_value", message, "tool_choice")
+    check_tool_choice(name, [tool.name for tool in tools])
     return name

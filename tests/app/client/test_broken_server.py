@@ -26,7 +26,7 @@ DONE = b'{"type": "response.done", "response": {"id": "r", "status": "completed"
 
 
 class ScriptedChannel(ClientChannel):
-    """Events come from ``tell``; what the client sends is kept in ``sent``."""
+    """A channel that receives the events of ``tell`` and keeps the client's events in ``sent``."""
 
     plays = False
 

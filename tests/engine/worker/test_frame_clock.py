@@ -167,7 +167,7 @@ def test_after_a_long_stop_of_the_process_it_goes_on_at_once() -> None:
 
 
 def test_after_a_stop_in_which_a_frame_was_awaited_the_user_is_not_heard_late() -> None:
-    """What was said during the stop comes at once, with the frame that was a little late before it."""
+    """The sound of the stop arrives at once, together with the late frame before it."""
     arrivals = packets(np.ones(7 * DUPLEX.rate_hz, np.int16))
     session = Simulated().run([one for one in arrivals if one[0] <= 2.0], 2.0)
     while not session.clock._awaited:
